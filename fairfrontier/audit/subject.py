@@ -217,7 +217,7 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     stamps = stamp_table(path)
     columns = find_columns(bundle, path, None, groups)
     label, edits = encoder.config.label.column, encoder.encode_versions()
-    refused, n_samples = Counter[str](), 0
+    refused, unseen, n_samples = Counter[str](), Counter[str](), 0
     read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     certificate = bundle.manifest.get("certificate") or {}
     sample = None if bundle.metric is None else Sample(certificate.get("rows") or ROWS)
@@ -231,6 +231,7 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         judged = judged[rows.refusals.add_infinite(judged)]
         accepted = rows.refusals.accepted
         refused.update(rows.refusals.reasons[~accepted])
+        unseen.update(rows.count_unseen())
         n_samples += int(accepted.sum())
         refuse_answers(n_samples, versions, path)
         X, codes, y = rows.X[accepted], rows.groups[accepted], np.zeros(accepted.sum())
@@ -259,6 +260,7 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         "bundle": bundle.manifest["study"],
         "groups": list(groups),
         "refused": dict(refused.most_common()),
+        "unseen": dict(sorted(unseen.items())),
     }
     if isinstance(bundle, RegressorBundle):
         targets = y if label in columns else None

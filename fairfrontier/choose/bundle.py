@@ -28,7 +28,8 @@ from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.embedding.saved import TOKENIZER
-from fairfrontier.prepare.row import EncodedRows, RowEncoder
+from fairfrontier.prepare.encoded import EncodedRows
+from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.draft import restore

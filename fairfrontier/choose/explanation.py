@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +48,16 @@ class Explanation:
         units of the label; see `fairfrontier.choose.shapley.attribute_score`.
     groups : DataFrame of categories
         The level of every attribute, missing where a row is of no known group.
+    unseen : dict of str to int
+        Column -> how many rows have a level of it that training had not: it adds as if it were
+        none.
     """
 
     values: pd.DataFrame
     base: float
     unit: str
     groups: pd.DataFrame
+    unseen: Mapping[str, int]
 
     def tabulate(self, minimum: int = 10) -> pd.DataFrame:
         """Return the means over all rows and over every group.
@@ -143,7 +147,11 @@ def explain(
         for attribute, codes in zip(bundle.encoder.attributes, rows.groups[kept].T, strict=True)
     }
     return Explanation(
-        pd.DataFrame(values, index, list(spans)), base, unit, pd.DataFrame(groups, index)
+        values=pd.DataFrame(values, index, list(spans)),
+        base=base,
+        unit=unit,
+        groups=pd.DataFrame(groups, index),
+        unseen=rows.count_unseen(),
     )
 
 

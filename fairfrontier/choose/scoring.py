@@ -135,8 +135,7 @@ def score(
             encoded = bundle.encode(frame)
             decided = bundle.judge_rows(frame, encoded, row_id)
             rows += len(decided)
-            accepted = encoded.refusals.accepted
-            unseen.update({name: int((at & accepted).sum()) for name, at in encoded.unseen.items()})
+            unseen.update(encoded.count_unseen())
             if isinstance(bundle, ClassifierBundle):
                 counts = decided[bundle.answer].value_counts()
                 counted.update({str(name): int(count) for name, count in counts.items()})
@@ -152,7 +151,7 @@ def score(
     seconds = round(time.monotonic() - started, 3)
     by_reason = dict(refused.most_common())
     by_decision = dict(counted.most_common())
-    by_column = {name: count for name, count in unseen.most_common() if count}
+    by_column = dict(unseen.most_common())
     return Scored(out, rows, by_decision, by_reason, by_column, row_id, bundle.randomized, seconds)
 
 

@@ -14,9 +14,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from fairfrontier.choose.assurance import find_needed_rows
 from fairfrontier.choose.choice import Choice, MixedChoice
-from fairfrontier.choose.comparison import Compared, compare, mix_compared
+from fairfrontier.choose.comparison import Compared, compare, find_needed_rows, mix_compared
 from fairfrontier.choose.policy import apply_policy, read_policy
 from fairfrontier.choose.query import write_bounds
 from fairfrontier.prepare.table.parquet import read_result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairfrontier.cli.table import print_table
+from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import show
 from fairfrontier.runtime.errors import DataError
 
@@ -96,6 +96,7 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     if individual := [row for row in summary["measures"] if row["measure"] == "consistency"]:
         shares = ", ".join(f"{_round(row['value'])} of {row['group']}" for row in individual)
         show(f"The same decision in all versions of a row: {shares}.")
+    print_unseen(summary["subject"].get("unseen", {}), counts["rows"])
     if refused := sum(summary["subject"].get("refused", {}).values()):
         show(f"{refused:,} further rows were refused, and are in no rate.")
     show(

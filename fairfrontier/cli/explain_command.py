@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairfrontier.cli.table import print_table
+from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import show
 
 # Heavy modules are imported where they are used.
@@ -33,6 +33,7 @@ def explain(config: ExplainConfig) -> None:
     means = rows[["mean_abs", "mean"]].map(show_number)
     shown = pd.concat([rows["column"], means], axis=1)
     print_table(f"{config.name}: SHAP values in {explanation.unit}", shown)
+    print_unseen(explanation.unseen, len(explanation.values))
     show(
         f"Means over {len(explanation.values):,} rows; scores start from {explanation.base:.3f}. "
         f"All columns, and by group: {config.folder / 'explain.csv'} and explain.png"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairfrontier.cli.table import print_table
+from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import log_to_terminal, show, telling_how_to_resume
 
 # Heavy modules are imported where they are used.
@@ -55,14 +55,7 @@ def show_scored(scored: Scored, config: ScoreConfig) -> None:
             "when rows change places. --row-id names one."
         )
     decided = scored.rows - sum(scored.refused.values())
-    if scored.unseen:
-        levels = pd.DataFrame({"column": scored.unseen.keys(), "rows": scored.unseen.values()})
-        print_table("Decided with a level that training had not, as if it were none", levels)
-        for name in (name for name, count in scored.unseen.items() if count == decided):
-            show(
-                f"No cell of {name} is a level that training had: is it written as in the study? "
-                "01 is not 1, nor is 1.50 the text 1.5."
-            )
+    print_unseen(scored.unseen, decided)
     counts = [f"{count:,} × {name}" for name, count in scored.decided.items()]
     if len(counts) > KINDS_AT_MOST:
         counts = [*counts[:KINDS_AT_MOST], "…"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairfrontier.cli.terminal import show
 from fairfrontier.runtime.errors import escape_controls
 
 # Heavy modules are imported where they are used.
@@ -64,6 +65,21 @@ def print_table(
         where = f" All columns: {escape_controls(complete)}" if complete else ""
         console.print(
             Text(f"Omitted for lack of space: {', '.join(omitted)}.{where}"), soft_wrap=True
+        )
+
+
+def print_unseen(unseen: Mapping[str, int], n_samples: int) -> None:
+    """Print how many of the decided rows have a level that training had not, by column."""
+    import pandas as pd
+
+    if not unseen:
+        return
+    levels = pd.DataFrame({"column": unseen.keys(), "rows": unseen.values()})
+    print_table("Decided with a level that training had not, as if it were none", levels)
+    for name in (name for name, count in unseen.items() if count == n_samples):
+        show(
+            f"No cell of {name} is a level that training had: is it written as in the study? "
+            "01 is not 1, nor is 1.50 the text 1.5."
         )
 
 

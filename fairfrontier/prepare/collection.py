@@ -47,7 +47,6 @@ from fairfrontier.prepare.table.table import (
     check_digest,
     check_same,
     check_start,
-    list_files,
     make_frame,
     open_parquet,
     read_text,
@@ -56,6 +55,7 @@ from fairfrontier.prepare.table.table import (
     tidy_text,
     type_rows,
     unpack,
+    walk_files,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, explain_missing
 from fairfrontier.runtime.store import hash_file
@@ -80,18 +80,17 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
     frames: list[Delayed] = []
     digests: list[str] = []
     columns: list[str] = []
-    for file in source.path:
-        for path in list_files(file, source, home, folder):
-            digest = hash_file(path)
-            check_digest(path, digest, file.sha256 or source.sha256)
-            if source.format == "parquet":
-                names, pieces = _parquet(path, source)
-            else:
-                names, pieces = _text(path, source, file.skip_rows)
-            check_same(names, columns or names, path)
-            columns = names
-            frames.extend(delayed(_clean)(piece, source, file.part, path) for piece in pieces)
-            digests.append(digest)
+    for file, path in walk_files(source, home, folder):
+        digest = hash_file(path)
+        check_digest(path, digest, file.sha256 or source.sha256)
+        if source.format == "parquet":
+            names, pieces = _parquet(path, source)
+        else:
+            names, pieces = _text(path, source, file.skip_rows)
+        check_same(names, columns or names, path)
+        columns = names
+        frames.extend(delayed(_clean)(piece, source, file.part, path) for piece in pieces)
+        digests.append(digest)
     if any(file.part for file in source.path):
         columns = [*columns, PART_COLUMN]
     return Blocks(tuple(frames), tuple(columns), tuple(digests))

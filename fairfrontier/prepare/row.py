@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -16,6 +16,7 @@ from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Unseen
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
+from fairfrontier.prepare.encoded import EncodedRows, Refusals
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
@@ -43,65 +44,6 @@ from fairfrontier.runtime.thread import count_cores
 FILE, TEXT = "encoder.json", "text"
 # Of a row, in all sets: a bundle's own limits are those of whoever made it.
 MOST_VERSIONS = 2**12
-
-
-@dataclass(eq=False)
-class Refusals:
-    """Why each of so many rows is refused; only the first reason counts.
-
-    ``texts[code[i]]`` is the reason of row i, empty where there is none.
-    """
-
-    n_samples: int
-    texts: list[str] = field(default_factory=lambda: [""])
-
-    def __post_init__(self) -> None:
-        self.code = np.zeros(self.n_samples, dtype=np.int32)
-
-    def add(self, rows: np.ndarray, reason: str) -> None:
-        """Refuse rows, a mask, that are not refused yet."""
-        rows = rows & (self.code == 0)
-        if rows.any():
-            self.code[rows] = len(self.texts)
-            self.texts.append(reason)
-
-    def add_infinite(self, answers: np.ndarray) -> np.ndarray:
-        """Refuse the accepted rows whose answers, (n_accepted, n_answers), are not all finite.
-
-        Returns a mask of the others among them.
-        """
-        finite = np.isfinite(answers).all(axis=1)
-        rows = np.zeros(self.n_samples, dtype=bool)
-        rows[self.accepted] = ~finite
-        self.add(rows, "the model gives no finite answer")
-        return np.asarray(finite)
-
-    @property
-    def accepted(self) -> np.ndarray:
-        """A mask of the rows that are not refused."""
-        return np.asarray(self.code == 0)
-
-    @property
-    def reasons(self) -> np.ndarray:
-        """The reason of every row, an array of str; empty where it is not refused."""
-        return np.array(self.texts, dtype=object)[self.code]
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedRows:
-    """Rows as arrays.
-
-    ``X`` is float64 of shape (n_samples, n_features), ``groups`` int64 of shape (n_samples,
-    n_attributes) with −1 where a row is of no group, and ``columns`` the cleaned columns. Where
-    ``refusals`` has a reason, X means nothing. ``unseen`` has a mask, bool of shape (n_samples,),
-    for every column with levels that training had not.
-    """
-
-    X: np.ndarray
-    groups: np.ndarray
-    columns: pd.DataFrame
-    refusals: Refusals
-    unseen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

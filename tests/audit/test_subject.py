@@ -16,6 +16,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.cli.audit_command import show_plain_audit
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.baseline.linear import Linear
 from tests.monitor.watched import make_bundle, make_rows
@@ -107,6 +108,21 @@ def test_a_bundle_is_audited_on_raw_rows(bundle, judge, tmp_path, monkeypatch):
     framed = ff.audit(rows, model=bundle, groups="sex")
     assert values(framed.measures)["consistency", "region"] == own["consistency", "region"]
     assert set(framed.impact["attribute"]) == {"sex"}
+
+
+def test_levels_that_training_had_not_are_counted(bundle, judge, tmp_path, capsys):
+    rows = make_rows(11, 600)
+    assert judge(rows).subject["unseen"] == {}
+    far = rows.index % 3 == 0
+    rows["region"] = rows["region"].mask(far, "abroad")
+    found = judge(rows)
+    assert found.subject["unseen"] == {"region": 200}
+    show_plain_audit(tmp_path, write(found, tmp_path / "out", 0.0))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Decided with a level that training had not" in told
+    assert "region 200" in told
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<b>200</b> with a level of <b>region</b> that training had not" in page
 
 
 def test_a_bundle_makes_no_more_versions_of_a_row_than_may_be(bundle):

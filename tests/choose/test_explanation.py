@@ -72,7 +72,7 @@ def test_levels_of_few_rows_are_one_and_fewer_have_no_means(folders, raw):
 def test_means_are_those_of_the_values():
     values = pd.DataFrame({"a": [1.0, -1.0, 2.0], "b": [-3.0, -3.0, 0.0]})
     groups = pd.DataFrame({"sex": pd.Categorical(["f", "m", None])})
-    table = Explanation(values, 0.0, "log-odds", groups).tabulate(1)
+    table = Explanation(values, 0.0, "log-odds", groups, {}).tabulate(1)
     assert table.to_numpy().tolist() == [
         ["", "", 3, "b", 2.0, -2.0],
         ["", "", 3, "a", pytest.approx(4 / 3), pytest.approx(2 / 3)],
@@ -109,6 +109,15 @@ def test_the_command_leaves_a_table_and_a_figure(folders, raw, tmp_path, monkeyp
     lines = {line.split()[0]: line.split()[-2:] for line in told.splitlines() if line.strip()}
     shown = [number for name in explanation.values.columns for number in lines[name]]
     assert all(re.fullmatch(r"−?\d+\.\d{3}", number) for number in shown)
+
+
+def test_levels_that_training_had_not_are_told(folders, raw, tmp_path, monkeypatch, capsys):
+    raw.assign(region="0" + raw["region"].astype("str")).to_csv(tmp_path / "t.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, folders["gbdt"], "t.csv", "--out", "made")
+    told = " ".join(capsys.readouterr().out.split())
+    assert "No cell of region is a level that training had" in told
+    assert not ff.explain(folders["gbdt"], raw).unseen
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,14 @@ def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | st
                 raise ConfigError(
                     f"{file}: {key}: the table has no column {name!r}.", nearest(name, present)
                 )
+    features = expand_rest(config, present).features
+    listed = (*features.categorical, *features.binary)
+    for name in features.levels:
+        if name not in listed:
+            raise ConfigError(
+                f"{file}: features.levels: {name!r} is no categorical or binary feature.",
+                "Add it to those, or take its levels out.",
+            )
 
 
 def _mention_columns(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
@@ -335,7 +343,11 @@ def _mention_columns(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
         "features.levels": tuple(features.levels),
         "features.drop": features.drop,
         "groups": tuple(group.column for group in config.groups.values() if group.column),
-        "protected": tuple(name for name in config.protected if name not in config.groups),
+        "protected": tuple(
+            name
+            for name, kind in config.protected.items()
+            if name not in config.groups or kind == "continuous"
+        ),
         "counterfactuals": tuple(
             column for columns in config.counterfactuals.values() for column in columns
         ),

@@ -45,6 +45,8 @@ class Label(Model):
     def _check(self) -> Label:
         if (self.task == "multiclass" and self.positive) or (self.task != "binary" and self.names):
             raise fault(f"positive and names belong to a binary label, and this one is {self.task}")
+        if self.names and self.names[0] == self.names[1]:
+            raise fault(f"names calls both classes {self.names[0]!r}: give them two names")
         if self.above is not None and (self.task != "binary" or self.positive):
             raise fault("above makes two classes of a number: leave out task and positive")
         if self.task == "regression" and self.positive and self.range:

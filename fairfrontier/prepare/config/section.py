@@ -231,6 +231,8 @@ class Group(Model):
             raise fault("give either column (its source) or cross (the attributes it combines)")
         if self.cross and (self.levels or self.below is not None):
             raise fault("a cross product takes its levels from the attributes it combines")
+        if self.cross and (double := repeated(self.cross)):
+            raise fault(f"cross names {double[0]!r} twice", "Name every attribute once.")
         if self.levels and self.below is not None:
             raise fault("give either levels or below")
         if self.names and self.below is None:
@@ -264,7 +266,7 @@ class Condition(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Condition:
-        if not self.model_fields_set:
+        if all(bound is None for bound in self.model_dump().values()):
             raise fault("a condition needs one of in, not, at_least, at_most, above, below")
         return self
 

@@ -121,6 +121,20 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     return files
 
 
+def walk_files(source: Source, home: Path, folder: Path) -> Iterator[tuple[SourceFile, Path]]:
+    """Yield the files of a table in their order; ConfigError for one that is listed twice."""
+    seen: set[Path] = set()
+    for file in source.path:
+        for path in list_files(file, source, home, folder):
+            if (real := path.resolve()) in seen:
+                raise ConfigError(
+                    f"source.path: {path} is listed twice, so that its rows would be, too.",
+                    "List every file once, by its name or by a pattern.",
+                )
+            seen.add(real)
+            yield file, path
+
+
 def _match(pattern: str, roots: Sequence[Path]) -> list[Path]:
     """Return the files that a pattern matches below the first root where there are any."""
     for root in roots:
@@ -188,27 +202,26 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
     Raises
     ------
     ConfigError
-        When a file is not found.
+        When a file is not found, or listed twice.
     DataError
         When a file has another digest or format, no rows, repeated column names, or other columns
         than the files before it.
     """
     frames: list[pd.DataFrame] = []
     digests: list[str] = []
-    for file in source.path:
-        for path in list_files(file, source, home, folder):
-            raw = _read_bytes(path)
-            digest = hashlib.sha256(raw).hexdigest()
-            check_digest(path, digest, file.sha256 or source.sha256)
-            if source.format == "parquet":
-                frame = read_parquet(raw, path, source)
-            else:
-                frame = read_text(raw, path, source, file.skip_rows)
-            if file.part is not None:
-                frame[PART_COLUMN] = file.part
-            frames.append(frame)
-            check_same(list(frame.columns), list(frames[0].columns), path)
-            digests.append(digest)
+    for file, path in walk_files(source, home, folder):
+        raw = _read_bytes(path)
+        digest = hashlib.sha256(raw).hexdigest()
+        check_digest(path, digest, file.sha256 or source.sha256)
+        if source.format == "parquet":
+            frame = read_parquet(raw, path, source)
+        else:
+            frame = read_text(raw, path, source, file.skip_rows)
+        if file.part is not None:
+            frame[PART_COLUMN] = file.part
+        frames.append(frame)
+        check_same(list(frame.columns), list(frames[0].columns), path)
+        digests.append(digest)
     frame = _join(frames)
     if frame.empty:
         raise DataError(f"{source.path[0].path} holds no rows.", "Check that the file is complete.")

@@ -82,6 +82,9 @@ def test_the_example_is_valid_and_frozen():
         ("source", {"path": "a", "format": "parquet", "columns": ["a"]}, "names its own columns"),
         ("groups.origin", {}, "give either column"),
         ("groups.origin", {"column": "a", "cross": ["a", "b"]}, "give either column"),
+        ("groups.origin", {"cross": ["a", "a"]}, "cross names 'a' twice"),
+        ("rows", {"keep": {"age": {"at_least": None}}}, "a condition needs one of in, not"),
+        ("split.of", {"age": {"in": None}}, "a condition needs one of in, not"),
         ("groups.origin", {"column": "a", "below": 3, "levels": ["a", "b"]}, "levels or below"),
         ("groups.origin", {"column": "a", "names": ["a", "b"]}, "names go with below"),
         ("groups.origin", {"column": "a", "below": [3, 2]}, "below do not rise"),
@@ -254,6 +257,25 @@ def test_limits_do_not_change_the_digest_of_a_split(project):
     before = read_dataset(project()).shape()
     source = {**HOUSING["source"], "unpacked": 7, "width": 500}
     assert read_dataset(project(source=source, limits={"levels": 50})).shape() == before
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"protected": {"origin": "continuous"}, "drop": "origin"}, "protected: .*'origin'"),
+        ({"features": {"numeric": ["age"], "levels": {"city": ["Ulm"]}}}, "'city' is no categ"),
+        (
+            {"features": {"categorical": "rest", "levels": {"verdict": ["x"]}}},
+            "'verdict' is no categ",
+        ),
+    ],
+)
+def test_columns_are_used_as_what_they_are(project, tmp_path, people, sections, message):
+    frame = people.rename(columns={sections.pop("drop", ""): "from"})
+    groups = {"origin": {"column": "from" if "from" in frame else "origin"}}
+    few = {"groups": groups, "counterfactuals": {}, "protected": []}
+    with pytest.raises(ConfigError, match=message):
+        load(project(frame, **{**few, **sections}), home=tmp_path)
 
 
 @pytest.mark.parametrize("level", ["old", "nan", "1_0"])

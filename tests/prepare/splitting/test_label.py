@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.splitting.label import encode_label
@@ -25,6 +26,14 @@ def test_positive_levels_are_merged_and_named():
     assert target.y.tolist() == [1, 0, 1]
     assert target.classes == ("low", "high")
     assert encode(["a", "b", "c"], positive="b").classes == ("other", "b")
+
+
+@pytest.mark.parametrize("names", [["repaid", "not"], ["repaid", "bad"], ["good", "not"]])
+def test_levels_are_not_called_by_the_other_class(names):
+    with pytest.raises(ConfigError, match=r"label.names calls class [01] .* a level of class [01]"):
+        encode(["repaid", "not"], positive="repaid", names=names)
+    with pytest.raises(ValidationError, match="names calls both classes 'x'"):
+        encode(["repaid", "not"], names=["x", "x"])
 
 
 @pytest.mark.parametrize("favourable", ["good", 1])

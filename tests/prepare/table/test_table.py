@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fairfrontier.prepare.collection import read_blocks
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import RowFilter
 from fairfrontier.prepare.config.source import Source, SourceFile
@@ -116,6 +117,16 @@ def test_a_mark_takes_no_neighbour_with_it(mark, dtype):
     number = float(number) if dtype == "float64" else number
     cleaned = clean_typed(column, Source(path="t.csv", missing=[mark]))
     assert cleaned.isna().tolist() == [cell == number for cell in column]
+
+
+@pytest.mark.parametrize("path", [["a.csv", "*.csv"], ["a.csv", "./a.csv"], ["a.csv", "b.csv"]])
+@pytest.mark.parametrize("memory", ["rows", "dask"])
+def test_a_file_that_is_listed_twice_is_refused(tmp_path, path, memory):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    read = read_table if memory == "rows" else read_blocks
+    with pytest.raises(ConfigError, match=r"source.path: .*[ab]\.csv is listed twice"):
+        read(Source(path=path), tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("cell", ["1.234", "-12.345", "1.234,5", "1.234.567"])
@@ -349,8 +360,9 @@ CODES = [10**17 + 1, 10**17 + 2, 2**63 - 1]
 def test_whole_numbers_of_any_size_are_levels_of_their_own(tmp_path, kind, missing):
     cells = pa.array([*CODES, *missing])
     cells = cells.dictionary_encode() if pa.types.is_dictionary(kind) else cells
-    pq.write_table(pa.table({"n": cells.cast(kind)}), tmp_path / "t.parquet")
-    source = Source(path=("t.parquet", "t.parquet"), format="parquet")
+    for name in "ab":
+        pq.write_table(pa.table({"n": cells.cast(kind)}), tmp_path / f"{name}.parquet")
+    source = Source(path=("a.parquet", "b.parquet"), format="parquet")
     frame = read_table(source, tmp_path, tmp_path).frame
     wanted = [*map(str, CODES), *missing] * 2
     assert as_levels(frame["n"]).astype(object).where(frame["n"].notna(), None).tolist() == wanted

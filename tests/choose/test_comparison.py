@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_reach, widen_share
+from fairfrontier.choose.comparison import bound_scores, find_needed_rows, find_reach, widen_share
 from fairfrontier.evaluate.statistic.interval import newcombe, wilson
 
 STUDIES, SETTINGS = 1000, 30
