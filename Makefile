@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 to 3.13 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test watch test-all test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
+.PHONY: help setup reproduce test watch test-all test-once test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
 
 # PYTHON=/path/to/python3.13 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -54,6 +54,9 @@ watch: develop  ## run tests again whenever a file is saved (PYTEST="tests/contr
 
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
+
+test-once: develop  ## run the tests of whole processes that depend on no seed of hashes
+	@$(RUN) -m pytest $(SPREAD) -m "once and not gpu" $(PYTEST)
 
 test-seeds: develop  ## run the tests under three seeds of Python's hashes, and compare smoke's results
 	@for seed in 0 1 2; do \

@@ -182,6 +182,7 @@ def show(mean: float, spread: float) -> str:
     return f"{mean:.3f} ± {spread:.3f}".replace("0.", ".")
 
 
+@pytest.mark.once
 def test_own_table_of_the_manual(loans, tmp_path):
     assert "\nfairfrontier init loans.csv\n" in (ROOT / "docs" / "start.md").read_text()
     drafted = init(loans / "loans.csv", out=tmp_path)
@@ -218,6 +219,7 @@ def test_the_way_from_a_frontier_to_a_decision_in_use(loans):
     assert (results / "monitor" / "loans-study" / "history.parquet").is_file()
 
 
+@pytest.mark.once
 def test_verbs_of_the_manual(tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
@@ -240,6 +242,7 @@ def test_verbs_of_the_manual(tmp_path):
     assert len(json.loads((tmp_path / "thresholds.json").read_text())["thresholds"]) == 10
 
 
+@pytest.mark.once
 def test_method_in_two_files(tmp_path):
     blocks = read_blocks("CONTRIBUTING.md")
     source, described = blocks

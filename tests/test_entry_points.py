@@ -128,6 +128,7 @@ def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.once
 def test_a_study_uses_what_another_package_adds(project):
     done = call(project, "run", "study.yaml", "--cluster", "inline")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -143,6 +144,7 @@ def test_a_study_uses_what_another_package_adds(project):
     assert '"majority"' in listed.stdout
 
 
+@pytest.mark.once
 def test_a_package_that_cannot_be_imported_is_named(project, tmp_path):
     shutil.copytree(project / "site", tmp_path / "site")
     (tmp_path / "site" / "elsewhere" / "dots.py").write_text("import nowhere\n")

@@ -47,6 +47,7 @@ def client():
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.once
 def test_runs(client, path, whole):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

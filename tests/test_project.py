@@ -304,6 +304,7 @@ def test_what_every_change_must_pass():
         "make lint",
         "make docs",
         "make test-seeds",
+        "make test-once",
         "make test-blas",
     ]
     assert [line for line in lines if line in wanted] == wanted

@@ -362,6 +362,7 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
     assert second["trained"] == 0
 
 
+@pytest.mark.once
 def test_a_search_is_the_same_on_two_workers_and_after_a_kill(tmp_path):
     parts = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
     dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.choose.content import check_claims, check_content
+from fairfrontier.choose.content import check_claims, check_content, check_json
 from fairfrontier.choose.judgement import (
     classify,
     find_chance,
@@ -27,7 +27,6 @@ from fairfrontier.choose.judgement import (
 from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.encoded import EncodedRows
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
@@ -247,7 +246,7 @@ class Bundle(BaseEstimator):
         manifest = {**self.manifest, "files": _digest_files(folder)}
         write_json({**manifest, "sha256": _digest(manifest)}, folder / MANIFEST)
         try:
-            _check_json(folder, [MANIFEST, *manifest["files"]])
+            check_json(folder, [MANIFEST, *manifest["files"]])
         except ValueError as error:
             raise ConfigError(
                 f"The bundle cannot be exported: {error}.",
@@ -409,7 +408,7 @@ def load_bundle(folder: str | Path) -> Bundle:
         for name in sorted({*files, *found}):
             if name not in files or name not in found or hash_file(folder / name) != files[name]:
                 raise StoreError(f"The file {folder / name} is not what was exported.", MEND)
-        _check_json(folder, files)
+        check_json(folder, files)
         encoder = RowEncoder.load(folder)
         for name in files:
             if (path := folder / name).name == MODEL_MANIFEST:
@@ -476,16 +475,6 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 def _digest_files(folder: Path) -> dict[str, str]:
     """Return file -> sha256 of all files in a folder but the manifest."""
     return {name: hash_file(folder / name) for name in _list_files(folder)}
-
-
-def _check_json(folder: Path, names: Iterable[str]) -> None:
-    """Raise ValueError for JSON that `read_json` refuses, before anything is made of it.
-
-    Tokenizers are read in a process of their own.
-    """
-    for name in names:
-        if name.endswith(".json") and not name.endswith(TOKENIZER):
-            read_json(folder / name)
 
 
 def _list_files(folder: Path) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -14,10 +15,12 @@ from pydantic import BaseModel, Field, model_validator
 from fairfrontier.choose.judgement import list_components
 from fairfrontier.choose.reference import OTHER
 from fairfrontier.prepare.config.text import WORDS
+from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError, repeated
 from fairfrontier.runtime.foreign.claim import require
+from fairfrontier.runtime.text_file import read_json
 from fairfrontier.study.config import MOST_BUDGETS
 from fairfrontier.train.base import SHAPE, Classifier, Estimator, Regressor
 from fairfrontier.train.baseline.linear import Linear
@@ -283,3 +286,13 @@ def _check_parameters(part: Estimator) -> None:
         part.check()
     except ConfigError as error:
         raise ValueError(error.fault) from error
+
+
+def check_json(folder: Path, names: Iterable[str]) -> None:
+    """Raise ValueError for JSON that `read_json` refuses, before anything is made of it.
+
+    Tokenizers are read in a process of their own.
+    """
+    for name in names:
+        if name.endswith(".json") and not name.endswith(TOKENIZER):
+            read_json(folder / name)

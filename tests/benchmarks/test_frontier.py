@@ -70,6 +70,7 @@ def test_what_fails_is_a_sentence_and_what_is_not_offered_has_no_seconds(given):
     assert np.isnan(decided["test"][2, :, 1:]).all()
 
 
+@pytest.mark.once
 def test_a_peer_answers_in_its_own_process_and_results_are_described(given):
     given = given | {"budgets": np.array([0.0, 0.05])}
     # fairlearn is in this environment too.

@@ -22,6 +22,7 @@ def test_both_sides_are_measured_at_parity():
     assert record.ratio > 0
 
 
+@pytest.mark.once
 def test_peers_in_their_environments_are_judged_by_accuracy_and_gap(tmp_path, monkeypatch):
     # fairlearn is in this environment too, and an absolute path stays as it is.
     monkeypatch.setattr(frontier, "RULES", {"fairlearn": sys.prefix})
@@ -43,6 +44,7 @@ def test_accuracy_and_gap_are_expectations():
     assert judge(h, code, y, "average_odds") == "0.5000 at 0.5000"
 
 
+@pytest.mark.once
 def test_sorting_streaming_and_descents_are_measured():
     records = measure_large(5000, "numpy", repeat=1) + measure_descent(2000, "numpy", repeat=1)
     assert [each.peer for each in records] == [

@@ -17,6 +17,7 @@ from tests.cli.process import kill_when
 from tests.project import call, call_here, command, environment, make_project
 
 
+@pytest.mark.once
 def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_path):
     store = fresh / "data" / "cache" / "store" / "fit"
     below = kill_when(fresh, lambda: len(list(store.glob("*/*"))) >= 2, "--cluster", "local")
@@ -32,6 +33,7 @@ def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_pat
     assert points == (whole / "data" / "results" / "loans" / "points.parquet").read_bytes()
 
 
+@pytest.mark.once
 def test_two_runs_at_once_both_finish(fresh):
     both = [
         subprocess.Popen(

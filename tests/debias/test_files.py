@@ -325,6 +325,7 @@ for table in sys.argv[1:]:
 """
 
 
+@pytest.mark.once
 def test_memory_does_not_grow_with_the_rows(tmp_path, root):
     paths = [tmp_path / "short.parquet", tmp_path / "long.parquet"]
     rng = np.random.default_rng(0)

@@ -96,6 +96,7 @@ def test_many_methods_can_be_told_apart():
     assert len(set(looks.values())) == 72
 
 
+@pytest.mark.once
 def test_no_file_of_the_current_folder_changes_a_picture(frontier, tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: 000000\ntext.usetex: True\n")
     frontier.to_parquet(tmp_path / "frontier.parquet")

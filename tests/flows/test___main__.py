@@ -3,6 +3,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from fairfrontier.runner import run_plain
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
@@ -17,6 +19,7 @@ def states(folder):
         return [name for (name,) in reversed(base.execute(asked).fetchall())]
 
 
+@pytest.mark.once
 def test_a_flow_that_was_killed_is_shown_as_crashed_and_goes_on(fresh, tmp_path, harness):
     # Runs that share Prefect's folder share its server.
     folder = harness.log.parent

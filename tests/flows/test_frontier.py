@@ -98,6 +98,7 @@ def test_the_question_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
         check_folder(tmp_path / "file" / "b")
 
 
+@pytest.mark.once
 def test_the_graph_of_a_run_shows_the_chain(harness, tmp_path):
     from prefect.client.orchestration import get_client
 

@@ -53,6 +53,7 @@ def test_an_alarm_is_an_event_once(harness, home, monkeypatch):
 
 
 @pytest.mark.parametrize("ended", ["emit_event", "publish_monitor", "mark_announced"])
+@pytest.mark.once
 def test_an_alarm_is_an_event_even_if_a_run_ends_before(
     harness, home, monkeypatch, tmp_path, ended
 ):

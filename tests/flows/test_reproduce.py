@@ -29,6 +29,7 @@ claims:
 """
 
 
+@pytest.mark.once
 def test_what_reproduces_a_table_is_run_and_compared(harness, project, capsys):
     asked = ReproduceOptions(cluster="inline", conf=str(project))
     asked.check()
@@ -42,6 +43,7 @@ def test_what_reproduces_a_table_is_run_and_compared(harness, project, capsys):
     assert "report.html" in shown
 
 
+@pytest.mark.once
 def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, capsys):
     (fresh / "conf" / "studies" / "paper.yaml").unlink()
     (fresh / "conf" / "studies" / "loans.yaml").write_text(FIGURES)

@@ -164,6 +164,7 @@ def test_a_server_that_ends_says_why(clean, tmp_path):
         server.wait()
 
 
+@pytest.mark.once
 def test_runs_of_a_project_share_one_server_that_ends_with_the_last(clean, tmp_path, database):
     set_environment(tmp_path)
     folder = tmp_path / "data" / "prefect"

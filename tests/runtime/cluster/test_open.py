@@ -145,6 +145,7 @@ def test_what_a_killed_cluster_leaves_goes_with_the_next_one(tmp_path):
     assert list(tmp_path.rglob("*")) == [tmp_path / f"fairfrontier-{os.getuid()}"]
 
 
+@pytest.mark.once
 def test_where_its_place_is_taken_a_cluster_uses_another_one_again(tmp_path):
     # As if it were another user's, which only root can make.
     (tmp_path / PRIVATE).touch()

@@ -248,6 +248,7 @@ print(json.dumps([found, len(prepared)]))
 """
 
 
+@pytest.mark.once
 def test_an_edited_message_in_every_room_moves_no_key(copy, reworded, home, store):
     def look(root: Path) -> tuple[dict[str, str], int]:
         command = [sys.executable, "-c", SCRIPT, str(home), str(store.folder)]

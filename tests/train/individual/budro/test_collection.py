@@ -239,6 +239,7 @@ def arm(name):
     setattr(xgboost.dask, name, die)
 
 
+@pytest.mark.once
 def test_a_process_that_dies_before_the_others_meet_it_costs_one_try(processes, rows):
     X, y, weight, metric = rows
     model = BuDRO(**SMALL)
