@@ -69,8 +69,8 @@ def check_links(folder: Path, home: Path) -> None:
 
     It may have come with the project, to have the other one's results replaced.
     """
-    here, there, home = folder.absolute(), folder.resolve(), home.resolve()
-    if not here.is_relative_to(home) or there.is_relative_to(home):
+    there, home = folder.resolve(), home.resolve()
+    if there.is_relative_to(home) or not _leads_out(folder, home):
         return
     for owner in (there, *there.parents):
         if any((owner / mark).is_dir() for mark in ("conf", "data/results", "data/cache")):
@@ -78,6 +78,16 @@ def check_links(folder: Path, home: Path) -> None:
                 f"{folder} is, by a link, in another project: {there}.",
                 "Remove the link, or give another place with --out.",
             )
+
+
+def _leads_out(folder: Path, home: Path) -> bool:
+    """Whether a link in a project is on the way to a folder, and leads out of the project."""
+    step, *names = (*reversed(folder.absolute().parents), folder.absolute())
+    for each in names:
+        inside, step = step.resolve().is_relative_to(home), each
+        if inside and step.is_symlink() and not step.resolve().is_relative_to(home):
+            return True
+    return False
 
 
 def find_foreign(paths: Iterable[Path], base: Path) -> Path | None:
