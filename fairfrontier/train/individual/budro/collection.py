@@ -23,6 +23,7 @@ from fairfrontier.train.individual.budro.round import (
     WorkerGroup,
 )
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.shared_round import SharedState
 from fairfrontier.train.stopping import Watch
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def fit_collection(
 
     Notes
     -----
-    Each of W workers holds its rows of X and, of all n rows, the k embedded dimensions, labels,
+    With ``sources`` below n each of W workers holds its rows alone; see `shared` for the memory,
+    and for what sources lose by it.
+
+    Otherwise each holds its rows of X and, of all n rows, the k embedded dimensions, labels,
     weights and losses: O(n (k + K)) memory besides its own rows. A round costs it O(n² k / W)
     operations, since it moves each W-th of the columns, and the trees of n / W rows. It exchanges
     n K losses and n_points K masses once a round, two numbers per pass over the columns (or
@@ -134,6 +138,8 @@ def _fit(
         # A worker without rows would have no bins to agree on.
         placed = placed.keep([any(size for _, size in blocks) for blocks in counts])
         state = placed.make_each(begin, setting, metric, starts, total, convene(placed))
+        # Whatever is needed of the rows is in the state.
+        placed.drop()
         done, count = 1, 1
         if progress is not None:
             progress(done, setting.n_estimators)
@@ -177,6 +183,9 @@ def begin(
     from xgboost.dask import CommunicatorContext
 
     filled = [block for block in blocks if len(block.y)]
+    sources = setting.transport.sources
+    if sources is not None and sources < n_samples:
+        return _begin_shared(filled, setting, metric, sources, peers)
     X = np.concatenate([block.X for block in filled])
     rows = np.concatenate([starts[block.number] + np.arange(len(block.y)) for block in filled])
     z = np.asarray(metric.embed(X))
@@ -190,6 +199,27 @@ def begin(
         label = table[:, 0].astype(np.int64)
         check_rows(label)
         return BoostingState(setting, X, label, table[:, 2:], table[:, 1], workers)
+
+
+def _begin_shared(
+    blocks: Sequence[Block],
+    setting: BoostingSetting,
+    metric: FairMetric,
+    sources: int,
+    peers: Mapping[str, Any],
+) -> SharedState:
+    """Take the first round of rows that stay here, in single precision."""
+    from xgboost.collective import get_rank, get_world_size
+    from xgboost.dask import CommunicatorContext
+
+    X = np.concatenate([block.X.astype(np.float32) for block in blocks])
+    z = np.concatenate([np.asarray(metric.embed(block.X), dtype=np.float32) for block in blocks])
+    y, weight = (
+        np.concatenate([getattr(block, name) for block in blocks]) for name in ("y", "weight")
+    )
+    with CommunicatorContext(**peers):
+        workers = WorkerGroup(get_rank(), get_world_size(), np.arange(len(y)), add_up)
+        return SharedState(setting, X, y, z, weight, workers, sources)
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:

@@ -22,6 +22,7 @@ Theorem 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,24 +145,13 @@ class RestrictedSearch:
         )
         cells = xp.reshape(left, (n_cells, CELL, left.shape[1]))
         targets = []
-        chosen = self._choose_cells(highest.T)
+        chosen = choose_cells(highest.T, self.n_open, xp)
         for b, row in enumerate(rows):
             cell = chosen[b, :]
             near = xp.reshape(xp.take(cells, cell, axis=0), (-1, left.shape[1]))
             best = xp.argmax(row @ near.T, axis=1)
             targets.append(xp.take(self.order, xp.take(cell, best // CELL) * CELL + best % CELL))
         return targets
-
-    def _choose_cells(self, highest: Array) -> Array:
-        """Return the cells that are best for each centre, (n_centres, n_open), in rising order."""
-        xp = self.search.xp
-        if self.n_open == highest.shape[1]:
-            return xp.broadcast_to(xp.arange(self.n_open, device=self._device), highest.shape)
-        if is_numpy_namespace(xp):
-            chosen = np.argpartition(highest, -self.n_open, axis=1)[:, -self.n_open :]
-        else:
-            chosen = xp.argsort(highest, axis=1)[:, -self.n_open :]
-        return xp.sort(chosen, axis=1)
 
     def _stand(self, point: Array) -> Array:
         """Return [z, 1] of points."""
@@ -288,24 +278,32 @@ def solve_restricted(
     if sources not in layouts:
         layouts[sources] = lay_out(geometry, sources)
     restricted = RestrictedSearch(search, layouts[sources], sources)
-    minimum, best = _minimise(
-        restricted, search, LOWER * eta, stay, max(tolerance, LOSS), max_iterations
+    minimum, best = minimise_restricted(
+        lambda price: restricted.move_all(price, budget),
+        lambda: search.move_freely(budget),
+        LOWER * eta,
+        stay,
+        max(tolerance, LOSS),
+        max_iterations,
     )
     unknown = restricted.bound_loss(best, generator)
     return finish(search, replace(minimum, dual=best.dual, slack=best.slack + unknown))
 
 
-def _minimise(
-    restricted: RestrictedSearch,
-    search: Search,
+def minimise_restricted(
+    move_all: Callable[[float], Piece],
+    move_freely: Callable[[], Piece],
     eta: float,
     stay: Piece,
     tolerance: float,
     max_iterations: int,
 ) -> tuple[Minimum, Piece]:
-    """Return a map of the restricted problem, and the piece of its lowest dual value."""
+    """Return a map of the restricted problem, and the piece of its lowest dual value.
+
+    ``move_all`` returns the piece of a price, ``move_freely`` that of η = 0.
+    """
     budget = stay.budget
-    best = restricted.move_all(eta, budget)
+    best = move_all(eta)
     # One map, mixed with staying if it costs too much, is nearly always enough.
     share = 1.0 if best.cost <= budget else budget / best.cost
     maps = ((1.0, best),) if share == 1 else ((share, best), (1 - share, stay))
@@ -315,13 +313,13 @@ def _minimise(
 
     def explore(price: float, _: Array) -> Piece:
         nonlocal best
-        piece = restricted.move_all(price, budget)
+        piece = move_all(price)
         best = min(best, piece, key=lambda each: each.dual)
         return piece
 
     minimum = minimise_dual(
         explore,
-        search.move_freely(budget),
+        move_freely(),
         stay,
         start=(eta, stay.target),
         tolerance=tolerance,
@@ -329,6 +327,17 @@ def _minimise(
         max_iterations=max_iterations,
     )
     return minimum, best
+
+
+def choose_cells(highest: Array, n_open: int, xp: Any) -> Array:
+    """Return the cells that are best for each centre, (n_centres, n_open), in rising order."""
+    if n_open == highest.shape[1]:
+        return xp.broadcast_to(xp.arange(n_open, device=device(highest)), highest.shape)
+    if is_numpy_namespace(xp):
+        chosen = np.argpartition(highest, -n_open, axis=1)[:, -n_open:]
+    else:
+        chosen = xp.argsort(highest, axis=1)[:, -n_open:]
+    return xp.sort(chosen, axis=1)
 
 
 def bound_mean(mean: float, n: int, risk: float) -> float:

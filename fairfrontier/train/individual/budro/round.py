@@ -114,13 +114,17 @@ class BoostingState:
             setting.backend,
             setting.random_state,
         )
+        self.start(y[self.rows], weight[self.rows], mass[self.rows], len(y))
+
+    def start(self, y: np.ndarray, weight: np.ndarray, mass: np.ndarray, n_samples: int) -> None:
+        """Take the first round, with the labels, weights and masses of this process's rows."""
         self.data: xgboost.DMatrix | None = None
-        self.booster = xgboost.Booster(self._parameters(len(y)), [self._require_data()])
-        if setting.variant == "paper":
+        self.booster = xgboost.Booster(self._parameters(n_samples), [self._require_data()])
+        if self.setting.variant == "paper":
             first = np.repeat(mass[:, None] / self.n_classes, self.n_classes, axis=1)
         else:
             first = (y[:, None] == np.arange(self.n_classes)) * weight[:, None]
-        boost_step(self.booster, self._require_data(), 0, first[self.rows], self.scale)
+        boost_step(self.booster, self._require_data(), 0, first, self.scale)
         self.iteration = 1
 
     def play(self) -> None:

@@ -247,8 +247,12 @@ class WorstCases:
         self.last = solve(
             problem, self.solver, self.setting, start=self.last, generator=self.generator
         )
-        self.table.append([float(getattr(self.last, key)) for key in HISTORY])
+        self.add_history(self.last)
         return self.last
+
+    def add_history(self, found: Transport) -> None:
+        """Note what a round's solution says of itself."""
+        self.table.append([float(getattr(found, key)) for key in HISTORY])
 
     def read_history(self) -> dict[str, np.ndarray]:
         """Return float64 arrays of shape (n_rounds,), one for each of ``HISTORY``."""

@@ -155,6 +155,24 @@ def test_progress_is_told_every_round_and_may_end_the_fit(client, rows, monkeypa
     assert len(calls) == 10
 
 
+@pytest.mark.parametrize("variant", ["paper", "authors"])
+def test_with_sources_the_optimum_of_all_rows_lies_between_the_bounds(client, rows, variant):
+    X, y, weight, metric = rows
+    setting = {**SMALL, "solver": "exact", "variant": variant, "tolerance": 1e-6}
+    local = BuDRO(**setting).fit(X, y, metric=metric, sample_weight=weight)
+    model = BuDRO(**setting, sources=20)
+    model.fit(cut(X), y, metric=metric, sample_weight=weight, client=client)
+    assert model.report_ == pytest.approx(local.report_)
+    found = model.history_
+    # Where the budget does not bind, as in the first worst case, the next trees are the same.
+    best, low = local.history_["objective"][:2], found["objective"][:2]
+    assert np.all(low <= best + 1e-6)
+    assert np.all(best <= low + found["gap"][:2] + 1e-6)
+    assert found["gap"][1] > 0
+    assert np.all(found["cost"] <= model.report_["budget"] + 1e-9)
+    assert model.predict_proba(X).shape == (300, 2)
+
+
 def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows):
     X, y, weight, metric = rows
     local = BuDRO(**SMALL).fit(X, y, metric=metric, sample_weight=weight)

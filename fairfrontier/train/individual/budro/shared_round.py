@@ -1,0 +1,104 @@
+"""BuDRO's rounds on rows that stay with their processes, which share the sources of a round."""
+
+from __future__ import annotations
+
+import numpy as np
+import xgboost
+
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.individual.budget import find_budget
+from fairfrontier.train.individual.budro.objective import evaluate_losses
+from fairfrontier.train.individual.budro.round import (
+    BoostingSetting,
+    BoostingState,
+    WorkerGroup,
+    scale_classes,
+)
+from fairfrontier.train.individual.budro.rows import check_rows
+from fairfrontier.train.individual.budro.shared import Process, SharedRows, share_rows, solve_shared
+from fairfrontier.train.individual.budro.solver import Setting, WorstCases
+from fairfrontier.train.individual.budro.transport import Transport
+
+
+class SharedCases(WorstCases):
+    """The worst cases of successive rounds, of which each process has those of its rows."""
+
+    def __init__(
+        self, rows: SharedRows, budget: float, setting: Setting, sources: int, random_state: int
+    ) -> None:
+        self.held, self.budget, self.setting, self.sources = rows, budget, setting, sources
+        self.generator = np.random.default_rng([random_state, rows.process.rank])
+        self.last: Transport | None = None
+        self.table: list[list[float]] = []
+
+    def solve(self, margin: np.ndarray) -> Transport:
+        """Return the worst case for the margins of this process's rows."""
+        self.last = solve_shared(
+            self.held,
+            evaluate_losses(margin),
+            self.budget,
+            sources=self.sources,
+            generator=self.generator,
+            tolerance=self.setting.tolerance,
+            start=0.0 if self.last is None else self.last.eta,
+        )
+        self.add_history(self.last)
+        return self.last
+
+
+class SharedState(BoostingState):
+    """Boosting in progress on rows of which no process has all.
+
+    ``z`` (n_rows, k), float32, are this process's embedded rows, and are centred in place. What
+    processes exchange are the sources of a round, the columns that are checked, a few sums, and
+    histograms of gradients.
+    """
+
+    def __init__(
+        self,
+        setting: BoostingSetting,
+        X: np.ndarray,
+        y: np.ndarray,
+        z: np.ndarray,
+        weight: np.ndarray,
+        workers: WorkerGroup,
+        sources: int,
+    ) -> None:
+        self.setting, self.X, self.workers = setting, X, workers
+        process = Process(workers.rank, workers.size, workers.add_up)
+        finite = np.isfinite(z).all(axis=1)
+        if workers.add_up(np.array([float((~finite).sum())]))[0] > 0:
+            raise DataError(
+                "The embedding of a row is not finite.",
+                "Give rows, and a metric, of finite numbers.",
+            )
+        self.n_classes = max(2, int(process.find_largest(np.array([float(y.max())]))[0]) + 1)
+        count, total = (
+            workers.add_up(np.bincount(y, each, minlength=self.n_classes).astype(np.float64))
+            for each in (None, weight)
+        )
+        check_rows(np.flatnonzero(count))
+        self.scale = scale_classes(setting, np.arange(self.n_classes), total, self.n_classes)
+        mass = weight / total.sum()
+        z -= workers.add_up(mass @ z).astype(np.float32)
+        square = np.einsum("ij,ij->i", z, z, dtype=np.float64)
+        spread = 2.0 * float(workers.add_up(np.array([mass @ square]))[0])
+        self.budget = find_budget(setting, spread)
+        rows = share_rows(z, y, mass, self.n_classes, sources, process)
+        self.worst_cases = SharedCases(
+            rows, self.budget.budget, setting.transport, sources, setting.random_state
+        )
+        self.rows, self.embedded_bytes = slice(None), z.nbytes
+        self.start(y, weight, mass, int(count.sum()))
+
+    def __sizeof__(self) -> int:
+        return int(self.X.nbytes + 3 * self.embedded_bytes)
+
+    def _require_data(self) -> xgboost.DMatrix:
+        if self.data is None and self.setting.tree_method == "hist":
+            # Without a copy of the rows beside the bins.
+            self.data = xgboost.QuantileDMatrix(self.X, nthread=self.setting.n_jobs)
+        return super()._require_data()
+
+    def _gather(self, margin: np.ndarray) -> np.ndarray:
+        return margin
