@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import MOVED, check_points, write_rows
+from benchmarks.scale import MOVED, check_points, list_methods, write_rows
 
 
 def test_rows_are_like_adults_and_the_same_for_a_seed(tmp_path, monkeypatch):
@@ -20,6 +20,13 @@ def test_rows_are_like_adults_and_the_same_for_a_seed(tmp_path, monkeypatch):
     for name, (_, low, high) in MOVED.items():
         assert one[name].between(low, high).all()
     assert 0.1 < (one["income"].str.contains(">50K")).mean() < 0.4
+
+
+def test_an_epoch_reads_every_training_row_once():
+    assert "budro" not in list_methods(1000, 0, sensei=False)
+    methods = list_methods(1_000_000, 3, sensei=True)
+    assert methods["sensei"]["steps"] * methods["sensei"]["batch_size"] == 640_000
+    assert methods["budro"]["n_estimators"] == 3
 
 
 def test_measures_that_differ_stop_the_run():

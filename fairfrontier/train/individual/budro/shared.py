@@ -287,8 +287,16 @@ class SharedSearch:
 
     def seek_price(self, start: float, tolerance: float, max_iterations: int) -> float:
         """Return the η of the problem of some columns of every label, and all sources."""
+        # The first price is far from any guess: it takes some steps on few columns.
+        for columns in (SOUGHT,) if start else (SOUGHT // 16, SOUGHT):
+            start = self._seek_price(columns, start, tolerance, max_iterations)
+        return start
+
+    def _seek_price(
+        self, columns: int, start: float, tolerance: float, max_iterations: int
+    ) -> float:
         rows, process = self.rows, self.rows.process
-        number, weight = self._sample()
+        number, weight = self._sample(columns)
 
         def add_up(eta: float, target: np.ndarray, gain: np.ndarray, cost: np.ndarray) -> Piece:
             total = process.add_up(np.array([weight @ gain, weight @ cost]))
@@ -299,7 +307,7 @@ class SharedSearch:
             for k in range(len(rows.blocks)):
                 left, _ = self.shared.line_up(k, eta)
                 mine = np.flatnonzero(rows.label[number] == k)
-                for first, last in blocks(mine.size, max(1, TILE // len(left))):
+                for first, last in blocks(mine.size, max(1, 4 * TILE // len(left))):
                     part = mine[first:last]
                     best = np.argmax(_stand(rows.z[number[part]]) @ left.T, axis=1)
                     target[part] = self.shared.order[best]
@@ -316,13 +324,13 @@ class SharedSearch:
             max_iterations=max_iterations,
         ).eta
 
-    def _sample(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return some columns of every label, evenly spaced, with the mass of all."""
+    def _sample(self, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return about so many columns, evenly spaced, with the mass of all of their label."""
         rows = self.rows
         numbers, weights = [], []
         for k in range(len(rows.blocks)):
             own = np.flatnonzero(rows.label == k)
-            size = -(-SOUGHT * own.size // (len(rows.label) * rows.process.size))
+            size = -(-columns * own.size // (len(rows.label) * rows.process.size))
             chosen = own[:: max(1, own.size // max(1, size))]
             sums = [rows.mass[own].sum(), rows.mass[chosen].sum()]
             total, taken = rows.process.add_up(np.array(sums))
