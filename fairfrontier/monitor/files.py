@@ -19,7 +19,7 @@ from fairfrontier.monitor.monitoring import Findings, Progress, check_config, na
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.text_file import list_rows, to_csv, write_json
 from fairfrontier.runtime.writer import filling, holding
 from fairfrontier.study.drawing import Picture
@@ -82,11 +82,12 @@ def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
     StoreError
         When the folder cannot be written; then no file in it has changed.
     """
-    folder = findings.config.folder
-    with filling(folder, FILES, held=True) as work:
+    folder, kept = findings.config.folder, name_kept(name_period(findings.config))
+    check = check_again(folder, [*FILES, kept], "monitor")
+    with filling(folder, FILES, held=True, check=check) as work:
         findings.history.write(work)
         if findings.kept is not None:
-            findings.kept.to_parquet(work / name_kept(name_period(findings.config)), index=False)
+            findings.kept.to_parquet(work / kept, index=False)
         (work / "rates.csv").write_bytes(to_csv(findings.rates))
         (work / "checks.csv").write_bytes(to_csv(findings.checks))
         (work / "evidence.csv").write_bytes(to_csv(findings.evidence))

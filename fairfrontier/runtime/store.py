@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -141,21 +142,28 @@ class Store:
         with self._explaining(), drafting(self.folder) as work:
             yield work
             flush(*_write_manifest(work, kind, key, described), work)
-            self._publish(work, self.path(kind, key))
+            self._publish(work, kind, key)
 
     def check_writable(self) -> None:
         """Raise StoreError now rather than after the first hour of computing."""
         with self._explaining(), drafting(self.folder):
             pass
 
-    def _publish(self, work: Path, entry: Path) -> None:
+    def _publish(self, work: Path, kind: str, key: str) -> None:
+        entry = self.path(kind, key)
         entry.parent.mkdir(parents=True, exist_ok=True)
         try:
             work.rename(entry)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            return  # another writer was first; the same key means the same content
+            # If another writer was first, the same key means the same content.
+            fault = _find_fault(entry, kind, key)
+            if fault is not None:
+                raise StoreError(
+                    f"{entry} is damaged ({fault}), and cannot be removed.", "Remove it yourself."
+                ) from error
+            return
         flush(entry.parent)
 
     def list_entries(self) -> Iterator[tuple[str, str, Path]]:
@@ -188,6 +196,8 @@ class Store:
         removed = _find_link(entry) or entry
         # In a read-only store it stays; the next write will raise.
         with suppress(OSError), drafting(self.folder) as work:
+            if not removed.is_symlink():
+                _make_movable(removed)
             removed.rename(work / removed.name)
 
     @contextmanager
@@ -199,6 +209,15 @@ class Store:
                 f"The store {self.folder} cannot be written: {error.strerror or error}.",
                 "Make the folder writable, free some space, or choose another project root.",
             ) from error
+
+
+def _make_movable(folder: Path) -> None:
+    """Let the user rename a folder of his own into another one, which asks for a right to it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRWXU)
+    finally:
+        os.close(handle)
 
 
 def open_store(home: Path) -> Store:

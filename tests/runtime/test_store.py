@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,6 +254,34 @@ def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage
     assert not store.path("fit", key).exists()
     assert write(store) == key
     assert store.read("fit", key) is not None
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_damaged_entry_that_cannot_be_removed_is_not_taken(tmp_path, monkeypatch, caplog, signed):
+    store = Store(tmp_path / "store")
+    key = write(store)
+    if signed:
+        (tmp_path / "secret").write_text("a secret")
+        (tmp_path / "secret").chmod(0o600)
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    else:
+        alter(store.path("fit", key))
+    store.path("fit", key).chmod(0o500)
+    rename, modes = Path.rename, []
+
+    def refuse(path, target):
+        if path == store.path("fit", key):
+            modes.append(path.stat().st_mode & 0o777)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert store.read("fit", key) is None
+    with pytest.raises(StoreError, match=r"is damaged \(.*\), and cannot be removed"):
+        write(store)
+    # Only who may write to a folder moves it into another one.
+    assert modes == [0o700]
     assert leftovers(store) == []
 
 
