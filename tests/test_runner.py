@@ -33,10 +33,11 @@ from fairfrontier.debias.files import write_debiasing
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.draft import write_plan
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.study.stage import SilentObserver
+from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.registry import load_model
 from tests.audit.noisy_rows import make_table as make_decisions
 from tests.debias.scored import make_scores
@@ -360,6 +361,25 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
     first, second = run(home), run(home)
     assert first["fits"] == first["trained"] == second["fits"] == 2
     assert second["trained"] == 0
+
+
+def test_a_search_of_which_every_trial_fails_says_the_first_reason(tmp_path, monkeypatch):
+    study = """
+study: loans
+dataset: loans
+methods: {linear: {}}
+search: {trials: 2}
+frontier: {fairness: ["selection_rate_difference:origin"]}
+"""
+
+    def fail(*_, **__):
+        raise StoreError("The store is full.", "Make room.")
+
+    monkeypatch.setattr(Linear, "fit", fail)
+    with pytest.raises(
+        ConfigError, match="the first so: linear: The store is full"
+    ):
+        run(make_project(tmp_path, study=study))
 
 
 @pytest.mark.once

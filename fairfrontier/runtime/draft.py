@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -155,10 +155,18 @@ def write_plan(work: Path, removed: Sequence[str] = ()) -> None:
     (work / _SEAL).write_text(_seal(listed.stat()), encoding="ascii")
 
 
-def publish(work: Path, removed: Sequence[str] = ()) -> None:
-    """Move what is in a draft into the folder around it, and remove what is listed there."""
-    write_plan(work, removed)
+def publish(
+    work: Path, removed: Sequence[str] = (), check: Callable[[], object] = lambda: None
+) -> None:
+    """Move what is in a draft into the folder around it, and remove what is listed there.
+
+    ``check`` raises where that would replace what has come there meanwhile.
+    """
+    # On a slow disk that takes long, and nobody else's work may come between.
     flush(*work.rglob("*"), work)
+    check()
+    write_plan(work, removed)
+    flush(work / _SEAL, work)
     with (
         _opening(work.parent, os.O_DIRECTORY) as around,
         _opening(work.name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft,

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from fairfrontier.runtime.draft import is_draft, is_there, name_draft, publish, recover, settle
@@ -174,7 +175,7 @@ def filling(
     owned: Iterable[str] = (),
     *,
     held: bool = False,
-    check: Callable[[Path], None] | None = None,
+    check: Callable[[Path], object] = lambda _: None,
     what: str = "results",
     mend: str = "Give a folder that you may write to and that has room, with --out.",
 ) -> Iterator[Path]:
@@ -199,9 +200,8 @@ def filling(
             for path in written:
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
-            if check is not None:
-                check(work)
-            publish(work, sorted(set(owned) - {path.name for path in written}))
+            removed = sorted(set(owned) - {path.name for path in written})
+            publish(work, removed, partial(check, work))
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -231,10 +231,13 @@ def replacing(folder: Path, owned: Iterable[str] = (), *, what: str, mend: str) 
             made = work / folder.name
             made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made
-            # Others may have written there meanwhile, or been killed.
-            recover(folder)
-            check_owned(folder, owned)
-            publish(work)
+
+            def check() -> None:
+                # Others may have written there meanwhile, or been killed.
+                recover(folder)
+                check_owned(folder, owned)
+
+            publish(work, check=check)
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend

@@ -424,6 +424,11 @@ def _search(
 
     outcome = Search(study.study, config, resolver).run(evaluate)
     failed, untried = tuple(outcome.failed), tuple(outcome.untried)
+    if failed and not (study.plan or outcome.planned):
+        raise ConfigError(
+            f"Every trial of the search failed, the first so: {failed[0]}",
+            "Mend that, and run the study again.",
+        )
     searched = Searched(outcome.trials, watched, len(new), failed, untried)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 

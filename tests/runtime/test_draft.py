@@ -8,7 +8,7 @@ import pytest
 from fairfrontier.runtime import draft
 from fairfrontier.runtime.draft import recover, restore, settle, write_plan
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, replacing
 from tests.runtime.test_writer import FILL, REPLACE, write_killed
 
 
@@ -37,12 +37,33 @@ def test_what_another_wrote_after_a_kill_is_not_joined(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "another's"}
 
 
+@pytest.mark.parametrize("how", [filling, replacing])
+def test_what_comes_while_a_draft_is_synced_stays(tmp_path, monkeypatch, how):
+    folder, flush = tmp_path / "out", draft.flush
+
+    def write(*paths):
+        flush(*paths)
+        (folder / "mine").write_text("mine")
+
+    def refuse(*_):
+        if (folder / "mine").exists():
+            raise StoreError("there is a file of yours.", "")
+
+    options = {"check": refuse} if how is filling else {"what": "choice", "mend": ""}
+    monkeypatch.setattr(draft, "flush", write)
+    folder.mkdir()
+    with pytest.raises(StoreError, match=r"of yours|mine"), how(folder, **options) as work:
+        (work / "a").write_text("new")
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+
+
 def test_old_files_that_were_restored_after_a_kill_stay_together(tmp_path):
     for each in "abc":
         (tmp_path / each).write_text("old")
     assert write_killed(FILL, 2, tmp_path)
-    (tmp_path / "a").unlink()
-    (tmp_path / "a").write_text("old")
+    # Written in its place it might get the same inode.
+    (tmp_path / "restored").write_text("old")
+    (tmp_path / "restored").rename(tmp_path / "a")
     recover(tmp_path)
     left = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert left == dict.fromkeys("abc", "old")
