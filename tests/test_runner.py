@@ -376,9 +376,7 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
         raise StoreError("The store is full.", "Make room.")
 
     monkeypatch.setattr(Linear, "fit", fail)
-    with pytest.raises(
-        ConfigError, match="the first so: linear: The store is full"
-    ):
+    with pytest.raises(ConfigError, match="the first so: linear: The store is full"):
         run(make_project(tmp_path, study=study))
 
 

@@ -16,7 +16,7 @@ from fairfrontier.choose.judgement import list_components
 from fairfrontier.choose.reference import OTHER
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.saved import TOKENIZER
-from fairfrontier.prepare.table.column import used_columns
+from fairfrontier.prepare.table.column import LARGEST, used_columns
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError, repeated
 from fairfrontier.runtime.foreign.claim import require
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fairfrontier.choose.bundle import Bundle
 
 MOST = 2**53
+# Pairs that an audit certifies.
+MOST_PAIRS = 10**10
 # Sums of probabilities, to rounding.
 SLACK = 1e-9
 # Of each of our rules the probabilities, those of rows that add up to 1, and its other numbers,
@@ -83,7 +85,8 @@ class NumberHistogram(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         require(len(self.counts) == len(self.edges) + 2, "counts")
-        require(bool((np.diff(self.edges) > 0).all()), "bins")
+        width = np.diff(self.edges)
+        require(bool((width > 0).all() and (width <= LARGEST).all()), "bins")
         return self
 
 
@@ -137,6 +140,12 @@ class Certificate(BaseModel):
 
     budgets: Annotated[tuple[Number, ...], Field(max_length=MOST_BUDGETS)]
     rows: Annotated[int, Field(gt=1, le=MOST, strict=True)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        # All pairs of rows are compared for each budget.
+        require((self.rows or 0) ** 2 * len(self.budgets) <= MOST_PAIRS, "rows of certificates")
+        return self
 
 
 class Facts(BaseModel):

@@ -22,7 +22,7 @@ from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
-from fairfrontier.prepare.table.cell import clean_typed, mask_numbers
+from fairfrontier.prepare.table.cell import clean_typed, find_doubtful, mask_numbers
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
@@ -337,8 +337,14 @@ class RowEncoder:
         numbers, _ = used_columns(self.config)
         read = self.list_read(frame.columns, self.names)
         stripped = {name: self._strip(frame[name]) for name in read}
+        doubtful = {
+            name: find_doubtful(frame[name], self.config.source)
+            for name in numbers
+            if name in stripped
+        }
         cleaned = self._read_texts(stripped, refusals)
         self._filter(stripped, refusals)
+        none = np.zeros(len(frame), dtype=bool)
         # Columns whose missing cells are of a group.
         grouped = {
             each.column
@@ -354,7 +360,12 @@ class RowEncoder:
             if numeric:
                 column = parse_numbers(column)
                 values = column.to_numpy()
-                wrong = {"no number": np.isnan(values) & ~absent, "infinite": np.isinf(values)}
+                wrong = {
+                    "in doubt: its point may stand between thousands": doubtful.get(name, none),
+                    "no number": np.isnan(values) & ~absent,
+                    "infinite": np.isinf(values),
+                    "too large": np.abs(values) > LARGEST,
+                }
                 for what, rows in wrong.items():
                     if name in required:
                         refusals.add(rows, f"{name} is {what}")

@@ -109,6 +109,7 @@ EDITS = [
     ("rule", "bundle.json", put("certificate", value={"budgets": [0.1], "rows": 50.0})),
     ("rule", "bundle.json", put("certificate", value={"budgets": ["0.1"], "rows": 50})),
     ("rule", "bundle.json", put("certificate", value={"budgets": [0.1] * 257, "rows": 50})),
+    ("rule", "bundle.json", put("certificate", value={"budgets": [0.1] * 4, "rows": 50_001})),
     ("classes", "bundle.json", put("accepted", value="nobody")),
     ("rule", "reference.json", put("counts", "rows", value=10**400)),
     ("rule", "reference.json", put("counts", "selected", value=1e9)),

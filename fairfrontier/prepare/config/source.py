@@ -182,6 +182,7 @@ class Source(Model):
     )
     missing: tuple[Mark, ...] = Field(
         default=MISSING_MARKERS,
+        max_length=1000,
         description="Marks of missing cells beside the empty one, as the file writes them; a "
         "number stands for every cell that equals it, and among levels 09 and 1E3 are codes.",
     )

@@ -14,10 +14,24 @@ import pandas as pd
 
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.table.column import is_number, parse_numbers
-from fairfrontier.runtime.errors import DataError
 
 # Text that is a number and no code, as 09 and 1E3 are; programs write 1e+20 or 1.0E20.
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*([eE][0-9]+)?)?([eE][+-][0-9]+)?")
+# Beside a decimal comma.
+DOUBTFUL = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]*)?"
+
+
+def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
+    """Return which cells are 1.234 or 1234, since nothing says what their point is; bool, (n,).
+
+    The decimal mark is a comma then, and there are none of thousands.
+    """
+    alone = source.decimal == "," and source.thousands is None
+    if not alone or source.format == "parquet" or is_number(column):
+        return np.zeros(len(column), dtype=bool)
+    text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
+    doubtful = text.str.strip().str.fullmatch(DOUBTFUL) & ~text.isin(source.missing)
+    return doubtful.to_numpy(dtype=bool)
 
 
 def clean_cells(column: pd.Series, source: Source) -> pd.Series:
@@ -110,22 +124,10 @@ def number_pattern(decimal: str, thousands: str) -> str:
 
 
 def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
-    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source.
-
-    DataError where 1.234 stands beside 1,5 and nothing says that the first is a thousand.
-    """
+    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source."""
     if source.decimal is None and source.thousands is None:
         return column
     decimal, thousands = source.decimal or ".", source.thousands or ""
     marked = column.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
-    if decimal == "," and not thousands:
-        pointed = column[~marked & column.str.fullmatch(number_pattern(decimal, ".")).eq(True)]
-        comma = column[marked & column.str.contains(",", regex=False).eq(True)]
-        if len(pointed) and len(comma):
-            raise DataError(
-                f"Column {column.name!r} holds {pointed.iloc[0]!r} beside {comma.iloc[0]!r}, and "
-                f"source.decimal is {decimal!r}.",
-                "Set source.thousands to '.', or correct the cells.",
-            )
     numbers = column[marked].str.replace(thousands, "", regex=False)
     return column.mask(marked, numbers.str.replace(decimal, ".", regex=False))

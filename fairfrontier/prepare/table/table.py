@@ -22,7 +22,7 @@ from fairfrontier.prepare.source.archive import (
     ungzip_table,
     unzip_table,
 )
-from fairfrontier.prepare.table.cell import clean_cells, mask_numbers
+from fairfrontier.prepare.table.cell import clean_cells, find_doubtful, mask_numbers
 from fairfrontier.prepare.table.column import (
     are_merged,
     keep_rows,
@@ -362,6 +362,15 @@ def tidy_text(frame: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
             f"The rows of {path} have more cells than its header has names.",
             "Name every column, and take separators off the ends of rows.",
         )
+    for name in frame.columns:
+        doubtful = frame.loc[find_doubtful(frame[name], source), name]
+        if len(doubtful):
+            raise DataError(
+                f"{path}: column {name!r} holds {doubtful.iloc[0]!r} in row {doubtful.index[0]}, "
+                "which is a thousand times as much if the point stands between thousands, and "
+                "source.decimal is a comma.",
+                "Set source.thousands: '.' if it does; else write the cells with a comma.",
+            )
     read = {str(name).strip(): clean_cells(frame[name], source) for name in frame.columns}
     return pd.DataFrame(read, index=frame.index)
 

@@ -131,10 +131,12 @@ def test_a_file_that_is_listed_twice_is_refused(tmp_path, path, memory):
 
 @pytest.mark.parametrize("cell", ["1.234", "-12.345", "1.234,5", "1.234.567"])
 def test_thousands_that_nothing_says_are_thousands_are_refused(tmp_path, cell):
-    with pytest.raises(DataError, match=f"'a' holds '{cell}' beside '1,5', .*source.thousands"):
-        read(tmp_path, f"a;b\n1,5;1\n{cell};1\n", separator=";", decimal=",")
-    table = read(tmp_path, f"a;b\n{cell};1\n1.5;1\n15;1\n", separator=";", decimal=",")
-    assert table.frame["a"].tolist()[1:] == ["1.5", "15"]
+    notation = {"separator": ";", "decimal": ","}
+    with pytest.raises(DataError, match=f"column 'a' holds '{cell}' in row 1, .*source.thousands"):
+        read(tmp_path, f"a;b\n1,5;1\n{cell};1\n", **notation)
+    table = read(tmp_path, f"a;b\n{cell};1\n0.386;1\n1.5;1\n", **notation, missing=[cell])
+    assert table.frame["a"].tolist()[1:] == ["0.386", "1.5"]
+    assert read(tmp_path, f"a;b\n{cell};1\n", **notation, thousands=".").frame.size == 2
 
 
 def test_text_in_other_codes_and_numbers_with_other_marks(tmp_path):
