@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -179,8 +180,8 @@ def check_request(
     seed: int, rows: int | None, select_on: str | None, backend: str, partitions: int | None
 ) -> None:
     """Raise a ConfigError for invalid parameters of `load`."""
-    if seed < 0:
-        raise ConfigError(f"seed is {seed}.", "Give 0 or more.")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ConfigError(f"seed is {seed!r}.", "Give a whole number, 0 or more.")
     for name, number in {"rows": rows, "partitions": partitions}.items():
         if number is not None and number < 1:
             raise ConfigError(f"{name} is {number}.", "Give 1 or more, or leave it out.")

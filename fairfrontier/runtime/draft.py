@@ -224,8 +224,8 @@ def _move(name: str, draft: int, around: int, emptied: str, *, late: bool = Fals
         stays |= {each for each in moved if each not in held and each not in there}
         if stays:
             _log.warning(
-                "%s was changed after a command was killed that was to replace it, and stays: run "
-                "that command again.",
+                "%s was changed after a command was killed that was to replace it, and is left: "
+                "run that command again to have it replaced.",
                 min(stays),
             )
         if stays and not there:

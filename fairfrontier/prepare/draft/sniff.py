@@ -24,10 +24,10 @@ from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
     list_parquet,
-    nearest_file,
     read_parquet,
     read_table,
     read_text,
+    refuse_missing,
     unpack,
 )
 from fairfrontier.prepare.table.width import check_width
@@ -125,7 +125,7 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
             )
         return _read_parquet(table, named)
     if not is_plain(table):
-        raise ConfigError(f"There is no file {table}.", nearest_file(table) or "Check the path.")
+        raise refuse_missing(table)
     try:
         raw = table.read_bytes()
     except OSError as error:

@@ -25,7 +25,7 @@ from fairfrontier.prepare.table.table import (
     check_header,
     list_parquet,
     make_frame,
-    nearest_file,
+    refuse_missing,
     unpack,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -81,7 +81,7 @@ def list_files(path: Path) -> list[Path]:
             )
         return files
     if not is_plain(path):
-        raise ConfigError(f"There is no file {path}.", nearest_file(path) or "Check the path.")
+        raise refuse_missing(path)
     return [path]
 
 

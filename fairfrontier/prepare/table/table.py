@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -83,6 +84,13 @@ def nearest_file(path: Path) -> str:
     """Return the sentence that offers the file nearest to a missing one; "" without any."""
     siblings = [file.name for file in path.parent.glob("*")] if path.parent.is_dir() else []
     return nearest(path.name, siblings) if siblings else ""
+
+
+def refuse_missing(path: Path) -> ConfigError:
+    """Return the error for a path that is no plain file."""
+    if os.path.lexists(path):
+        return ConfigError(f"{path} is a pipe, a device or a broken link.", "Give a file.")
+    return ConfigError(f"There is no file {path}.", nearest_file(path) or "Check the path.")
 
 
 def list_parquet(folder: Path) -> list[Path]:

@@ -188,9 +188,9 @@ def test_a_pipe_or_device_is_no_table(tmp_path):
     for path in ("pipe", "/dev/zero", "kernel"):
         with pytest.raises(ConfigError, match="is no file"):
             read_table(Source(path=path), tmp_path, tmp_path)
-        with pytest.raises(ConfigError, match="There is no file"):
+        with pytest.raises(ConfigError, match="is a pipe, a device or a broken link"):
             stream.list_files(tmp_path / path)
-        with pytest.raises(ConfigError, match="There is no file"):
+        with pytest.raises(ConfigError, match="is a pipe, a device or a broken link"):
             read_raw(tmp_path / path)
 
 
