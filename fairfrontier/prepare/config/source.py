@@ -172,7 +172,10 @@ class Source(Model):
         default=None, description="The decimal mark, unless a point.", examples=[","]
     )
     thousands: Literal[",", ".", " ", "'"] | None = Field(
-        default=None, description="The mark between thousands, as in 1.234,5.", examples=["."]
+        default=None,
+        description="The mark between thousands, as in 1.234,5; without it, cells such as 1.234 "
+        "are refused beside a decimal comma.",
+        examples=["."],
     )
     sha256: Sha256 | None = Field(
         default=None, description="Digest of a single file; of several, each has its own."
