@@ -245,6 +245,11 @@ def test_perturbations_act_before_encoding(project, tmp_path):
             ConfigError,
             r"rows.keep.origin: column 'origin' holds no level 'nort'. Did you mean 'north'",
         ),
+        (
+            {"rows": {"keep": {"city": {"not": [True]}}}},
+            ConfigError,
+            r"rows.keep.city: column 'city' holds no level 'True' .YAML reads yes, no, on",
+        ),
         ({"rows": {"keep": {"city": {"above": 2}}}}, DataError, "Compare levels with in or not"),
         ({"rows": {"keep": {"origin": {"in": "west"}}}}, DataError, "origin is constant"),
         ({"rows": {"keep": {"age": {"above": 40}}}}, DataError, "age is constant"),

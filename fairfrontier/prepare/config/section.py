@@ -58,10 +58,18 @@ def short_for(key: str, section: Any) -> BeforeValidator:
 
 Scalar = WithJsonSchema({"type": ["string", "number", "boolean"]})
 Level = Annotated[str, BeforeValidator(level_text), Scalar]
-# Text as it is: 1.000 may be a thousand, and a blank part of a mark.
-Mark = Annotated[
-    str, BeforeValidator(lambda mark: mark if isinstance(mark, str) else level_text(mark)), Scalar
-]
+
+
+def mark_text(value: Any) -> Any:
+    """Return a mark as text, as it is: 1.000 may be a thousand, and a blank part of a mark."""
+    if isinstance(value, bool):
+        raise fault(
+            "a mark is a truth value, as YAML reads yes, no, on and off", "Write it in quotes."
+        )
+    return value if isinstance(value, str) else level_text(value)
+
+
+Mark = Annotated[str, BeforeValidator(mark_text), Scalar]
 Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
 # Names are written beside every row that they concern.
 LONGEST_NAME = 4096

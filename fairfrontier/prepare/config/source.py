@@ -223,6 +223,13 @@ class Source(Model):
             raise fault(f"columns names {', '.join(double)} more than once")
         if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")
+        text = {key: getattr(self, key) for key in ("encoding", "decimal", "thousands")}
+        text["missing"] = self.missing != MISSING_MARKERS
+        if self.format == "parquet" and (given := [key for key, value in text.items() if value]):
+            raise fault(
+                f"{given[0]} says how text is written, and a parquet file has types",
+                f"Leave out {given[0]}, and write missing cells as nulls.",
+            )
         if self.format == "whitespace" and not self.columns:
             raise fault("whitespace-separated files have no header: name their columns")
         if self.thousands and self.thousands == (self.decimal or "."):

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
-from fairfrontier.prepare.table.cell import number_pattern
+from fairfrontier.prepare.table.cell import find_doubtful, number_pattern
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
@@ -417,6 +417,12 @@ def _find_marks(frame: pd.DataFrame, separator: str | None) -> dict[str, Any]:
         keys["missing"] = [*MISSING_MARKERS, *sorted(missing)]
     if wins:
         decimal, thousands = max(order, key=lambda marks: wins[marks])
+        # What a decimal comma says of the points of other columns.
+        commas = Source(path="t.csv", decimal=",")
+        if (decimal, thousands) == (",", "") and any(
+            find_doubtful(frame[name], commas).any() for name in frame.columns
+        ):
+            thousands = "."
         keys |= {"decimal": ","} if decimal == "," else {}
         keys |= {"thousands": thousands} if thousands else {}
     return keys

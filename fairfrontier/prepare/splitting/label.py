@@ -10,7 +10,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import LONGEST_NAME
-from fairfrontier.prepare.table.column import as_levels, as_numbers, sort_levels
+from fairfrontier.prepare.table.column import YAML_TRUTH, as_levels, as_numbers, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 
@@ -92,10 +92,9 @@ def _binary(
         )
     for level in positive:
         if level not in levels:
-            hint = " (YAML reads yes, no, on and off as true or false unless quoted)"
             raise ConfigError(
                 f"{file}: label.positive: {label.column!r} never is {level!r}"
-                f"{hint if level in ('True', 'False') else ''}.",
+                f"{YAML_TRUTH if level in ('True', 'False') else ''}.",
                 nearest(level, levels),
             )
     negative = [level for level in levels if level not in positive]

@@ -21,6 +21,8 @@ from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, neares
 
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
+# Said of True and False where a column holds neither.
+YAML_TRUTH = " (YAML reads yes, no, on and off as true or false unless quoted)"
 LARGEST = float(np.finfo(np.float32).max)
 # From here on one float64 stands for several whole numbers.
 MERGED = 2.0**53
@@ -152,8 +154,8 @@ def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
         raise DataError(
             f"{file}: {key}: column {column.name!r} holds {column.iloc[row]!r} in row "
             f"{column.index[row]}, which is no number.",
-            "List it under source.missing if it marks a missing cell, or use the column as "
-            "categorical.",
+            "List it under source.missing (of Parquet, make it null) if it marks a missing cell, "
+            "or use the column as categorical.",
         )
     infinite = np.isinf(numbers.to_numpy())
     if infinite.any():
@@ -216,9 +218,11 @@ def refuse_absent(
         for level in {*(condition.is_in or ()), *(condition.is_not or ())}.difference(present):
             others = {each.casefold() for each in sorted(present)[:COMPARED]}
             close = get_close_matches(level.casefold(), others, n=1, cutoff=0.75)
-            if close or level in (condition.is_in or ()):
+            truth = level in ("True", "False")
+            if close or truth or level in (condition.is_in or ()):
                 raise ConfigError(
-                    f"{file}: {key}.{name}: column {name!r} holds no level {level!r}.",
+                    f"{file}: {key}.{name}: column {name!r} holds no level {level!r}"
+                    f"{YAML_TRUTH if truth else ''}.",
                     nearest(level, present),
                 )
 

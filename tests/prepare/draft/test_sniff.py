@@ -43,6 +43,11 @@ def sniff(folder, content, name="t.csv"):
             {"separator": ";", "decimal": ",", "thousands": "."},
             ["1234.5", "2"],
         ),
+        (
+            "a;b\n0,77;7.284\n3,5;781\n",
+            {"separator": ";", "decimal": ",", "thousands": "."},
+            ["0.77", "7284"],
+        ),
         ('a,b\n"1,234",2\n"12,500.5",4\n', {"thousands": ","}, ["1234", "2"]),
         ('a,b\n"1,23",2\n"12,5",4\n', {"decimal": ","}, ["1.23", "2"]),
         ("1,x\n2,y\n3,x\n", {"columns": ["column1", "column2"]}, ["1", "x"]),
