@@ -45,6 +45,7 @@ from fairfrontier.prepare.table.parquet import parquet_errors
 from fairfrontier.prepare.table.table import (
     PART_COLUMN,
     check_digest,
+    check_part,
     check_same,
     check_start,
     make_frame,
@@ -88,6 +89,8 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
         else:
             names, pieces = _text(path, source, file.skip_rows)
         check_same(names, columns or names, path)
+        if file.part is not None:
+            check_part(names, path)
         columns = names
         frames.extend(delayed(_clean)(piece, source, file.part, path) for piece in pieces)
         digests.append(digest)
@@ -123,12 +126,20 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
                 raise refuse_growth(path, most)
         with _open(path, zipped=zipped) as stream:
             check_start(stream, path, source, skip_rows)
-        frame = dd.read_csv(
-            str(path),
-            blocksize=None if zipped else BLOCK_BYTES,
-            compression="gzip" if zipped else None,
-            **text_options(source, skip_rows),
-        )
+        try:
+            frame = dd.read_csv(
+                str(path),
+                blocksize=None if zipped else BLOCK_BYTES,
+                compression="gzip" if zipped else None,
+                **text_options(source, skip_rows),
+            )
+        except (pd.errors.ParserError, UnicodeError):
+            raise
+        except ValueError as error:
+            raise DataError(
+                f"{path} cannot be cut into blocks of rows: {str(error).strip().splitlines()[0]}",
+                "Check its quotes and the ends of its lines.",
+            ) from None
     return [str(name).strip() for name in frame.columns], frame.to_delayed()
 
 
@@ -180,7 +191,9 @@ def load_collection(
     compared = list_compared(keep)
     levels = [delayed(list_levels)(frame, compared) for frame in blocks.frames]
     small = _small_columns(config)
-    sizes, found, pieces = dask.compute(lengths, levels, [frame[small] for frame in prepared])
+    # The first pass over all blocks meets what is broken in any.
+    with text_errors(Path(config.source.path[0].path or request.file), config.source):
+        sizes, found, pieces = dask.compute(lengths, levels, [frame[small] for frame in prepared])
     if sum(sizes) == 0:
         raise DataError(f"{request.file}: the table holds no rows.", "Check that it is complete.")
     refuse_absent(_join_levels(found, compared), keep, "rows.keep", request.file)

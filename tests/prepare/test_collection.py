@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import dask
 import dask.array as da
 import numpy as np
@@ -165,6 +167,24 @@ def test_misspelt_levels_are_refused_as_in_memory(project, tmp_path, people, key
     people.to_parquet(tmp_path / "people.parquet", row_group_size=100)
     lazy = load(project(source=blocks, rows=value), home=tmp_path, backend="dask")
     assert lazy.train.n_samples > 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "altered", "open quote", "late row"])
+def test_a_broken_file_is_one_sentence(project, tmp_path, monkeypatch, people, damage):
+    path = project(source={"path": "t.csv"}, counterfactuals={})
+    text = people.to_csv(index=False).encode()
+    packed = gzip.compress(text)
+    middle = len(packed) // 2
+    content = {
+        "cut": packed[:-20],
+        "longer": packed + b"behind",
+        "altered": packed[:middle] + bytes([packed[middle] ^ 255]) + packed[middle + 1 :],
+        "open quote": text.replace(b"Ulm", b'"Ulm', 1),
+        "late row": text + b"1,2,3,4,5,6,7,8,9\n",
+    }[damage]
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DataError, match=r"t.csv (is|cannot be) (a damaged gzip|not a|cut)"):
+        load(path, home=tmp_path, backend="dask")
 
 
 def test_errors_of_blocks_reach_the_caller(project, tmp_path, people):

@@ -246,6 +246,22 @@ def test_perturbations_act_before_encoding(project, tmp_path):
             r"rows.keep.origin: column 'origin' holds no level 'nort'. Did you mean 'north'",
         ),
         (
+            {"rows": {"keep": {"points": {"not": ["07"]}}}},
+            ConfigError,
+            r"rows.keep.points: column 'points' holds no level '07'",
+        ),
+        (
+            {
+                "groups": {},
+                "counterfactuals": {},
+                "features": {"numeric": ["income", "age"]},
+                "protected": ["age"],
+                "missing": {"numeric": "mean", "categorical": "category"},
+            },
+            DataError,
+            r"protected.age has missing cells, and a fair metric needs numbers",
+        ),
+        (
             {"rows": {"keep": {"city": {"not": [True]}}}},
             ConfigError,
             r"rows.keep.city: column 'city' holds no level 'True' .YAML reads yes, no, on",

@@ -374,7 +374,9 @@ def expand_rest(config: DatasetConfig, columns: Iterable[str]) -> DatasetConfig:
     shared = ("missing.columns", "counterfactuals", "features.levels")
     for key in ("rows.keep", "rows.drop_missing", *shared):
         del mentions[key]
-    taken = {"part"}.union(*mentions.values())
+    taken = set[str]().union(*mentions.values())
+    if any(file.part for file in config.source.path):
+        taken.add("part")
     rest = tuple(name for name in columns if name not in taken)
     key = "numeric" if features.numeric == REST else "categorical"
     return config.model_copy(update={"features": features.model_copy(update={key: rest})})

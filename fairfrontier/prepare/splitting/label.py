@@ -104,7 +104,7 @@ def _binary(
             "List under label.positive only the levels that mean 1.",
         )
     for code, name in enumerate(label.names or ()):
-        if name in (negative, positive)[1 - code]:
+        if name.casefold() in {level.casefold() for level in (negative, positive)[1 - code]}:
             raise ConfigError(
                 f"{file}: label.names calls class {code} {name!r}, a level of class {1 - code}.",
                 "Name class 0 first, then class 1, which holds the positive levels.",

@@ -271,6 +271,11 @@ def _protected(
         if kind == "continuous" or (kind == "auto" and name in numbers):
             kinds[name] = "continuous"
             column = frame[name].to_numpy(dtype=np.float64)
+            if np.isnan(column).any():
+                raise DataError(
+                    f"{file}: protected.{name} has missing cells, and a fair metric needs numbers.",
+                    f"Set missing.columns: {{{name}: drop}}, or protect a group of its bands.",
+                )
             if np.ptp(column[parts["train"]]) == 0:
                 raise DataError(
                     f"{file}: protected.{name} is constant: it is {column[0]:g} in all training "

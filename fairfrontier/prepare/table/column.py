@@ -218,8 +218,10 @@ def refuse_absent(
         for level in {*(condition.is_in or ()), *(condition.is_not or ())}.difference(present):
             others = {each.casefold() for each in sorted(present)[:COMPARED]}
             close = get_close_matches(level.casefold(), others, n=1, cutoff=0.75)
+            known = parse_numbers(pd.Series([level, *present], dtype="str")).to_numpy()
+            alike = bool((known[1:] == known[0]).any())
             truth = level in ("True", "False")
-            if close or truth or level in (condition.is_in or ()):
+            if close or alike or truth or level in (condition.is_in or ()):
                 raise ConfigError(
                     f"{file}: {key}.{name}: column {name!r} holds no level {level!r}"
                     f"{YAML_TRUTH if truth else ''}.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,6 +228,7 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
         else:
             frame = read_text(raw, path, source, file.skip_rows)
         if file.part is not None:
+            check_part(frame.columns, path)
             frame[PART_COLUMN] = file.part
         frames.append(frame)
         check_same(list(frame.columns), list(frames[0].columns), path)
@@ -252,6 +255,15 @@ def _join(frames: list[pd.DataFrame]) -> pd.DataFrame:
         and any(pd.api.types.is_integer_dtype(frame[name]) for frame in frames)
     }
     return pd.concat([frame.astype(kept) for frame in frames], ignore_index=True)
+
+
+def check_part(columns: Collection[str], path: Path) -> None:
+    """Raise a DataError for a file with a column of the name of that of files' parts."""
+    if PART_COLUMN in columns:
+        raise DataError(
+            f"{path} has a column named {PART_COLUMN}, and source.path gives the file a part.",
+            "Give the column another name, or leave out the files' parts.",
+        )
 
 
 def check_same(columns: list[str], first: list[str], path: Path) -> None:
@@ -345,6 +357,10 @@ def text_errors(path: Path, source: Source) -> Iterator[None]:
         ) from None
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty.", "Check that the file is complete.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is a damaged gzip file: {error}.", "Fetch the file again."
+        ) from None
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         detail = str(error).strip().splitlines()[-1]
         detail = detail.removeprefix("Error tokenizing data. C error: ").rstrip(".")

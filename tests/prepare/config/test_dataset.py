@@ -199,6 +199,7 @@ def test_rest_leaves_out_what_is_used():
     config = parse(DatasetConfig, change("features.numeric", "rest"), "x")
     columns = ["income", "age", "city", "owner", "origin", "verdict", "points"]
     assert expand_rest(config, columns).features.numeric == ("income", "points")
+    assert "part" in expand_rest(config, [*columns, "part"]).features.numeric
 
 
 @pytest.mark.parametrize(

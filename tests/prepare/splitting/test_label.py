@@ -28,7 +28,7 @@ def test_positive_levels_are_merged_and_named():
     assert encode(["a", "b", "c"], positive="b").classes == ("other", "b")
 
 
-@pytest.mark.parametrize("names", [["repaid", "not"], ["repaid", "bad"], ["good", "not"]])
+@pytest.mark.parametrize("names", [["repaid", "not"], ["Repaid", "bad"], ["good", "not"]])
 def test_levels_are_not_called_by_the_other_class(names):
     with pytest.raises(ConfigError, match=r"label.names calls class [01] .* a level of class [01]"):
         encode(["repaid", "not"], positive="repaid", names=names)

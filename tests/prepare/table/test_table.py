@@ -482,3 +482,12 @@ def test_parquet_text_that_is_no_text_and_zones_that_there_are_not_are_refused(t
         pq.write_table(pa.table({"a": column}), tmp_path / "t.parquet")
         with pytest.raises(DataError, match="is not a Parquet file that can be read"):
             read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("memory", ["rows", "dask"])
+def test_a_column_is_not_replaced_by_the_parts_of_files(tmp_path, memory):
+    (tmp_path / "a.csv").write_text("x,part\n1,mine\n")
+    read = read_table if memory == "rows" else read_blocks
+    source = Source(path=[{"path": "a.csv", "part": "train"}])
+    with pytest.raises(DataError, match=r"a.csv has a column named part, and source.path gives"):
+        read(source, tmp_path, tmp_path)
