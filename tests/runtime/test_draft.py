@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 
@@ -190,3 +191,16 @@ def test_a_draft_from_elsewhere_replaces_and_removes_nothing(tmp_path, how):
     # Where it was made it is completed.
     recover(made)
     assert (made / "a").read_text() == "new"
+
+
+def test_a_draft_is_swept_when_its_lock_is_released(tmp_path):
+    # Of a container with this name, in which process numbers are others.
+    foreign = tmp_path / ".unfinished@0"
+    foreign.mkdir()
+    handle = os.open(foreign, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    recover(tmp_path)
+    assert foreign.exists()
+    os.close(handle)
+    recover(tmp_path)
+    assert not foreign.exists()
