@@ -164,7 +164,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
+        except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
             tag = node.tag.rpartition(":")[2]
             raise _refuse(f"{str(node.value)!r} is no {tag}", node) from None
 

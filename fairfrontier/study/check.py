@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.splitting.partition import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.claim import Block, refuse_claims
 from fairfrontier.study.config import StudyConfig, split_name
@@ -19,10 +20,25 @@ def check(resolved: ResolvedStudy) -> None:
     """Raise a ConfigError for a mention of what does not exist, or does not suit the dataset."""
     _refuse_measures(resolved.study, resolved.dataset, resolved.where)
     _refuse_figures(resolved.study, resolved.dataset, resolved.where)
+    _refuse_splits(resolved.study.seeds, resolved.dataset, resolved.where)
     settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in resolved.rows:
         settings.setdefault(row.block, []).append((row.shared["method"], row.setting))
     refuse_claims(resolved.study, settings, resolved.where)
+
+
+def _refuse_splits(seeds: Iterable[int], dataset: DatasetConfig, where: str) -> None:
+    """Raise a ConfigError for two seeds of one split, whose results are the same."""
+    drawn: dict[int, int] = {}
+    for seed in seeds:
+        number = split_seed(dataset.split, seed)
+        if number in drawn:
+            raise ConfigError(
+                f"{where}: seeds: {drawn[number]} and {seed} draw the same split of "
+                f"{dataset.dataset}, by its split.seeds.",
+                "Leave one of them out, or list more split.seeds.",
+            )
+        drawn[number] = seed
 
 
 def names_levels(study: StudyConfig) -> bool:

@@ -423,3 +423,11 @@ def test_codes_among_the_classes_of_a_label_are_no_marks(project, tmp_path, task
     split = load(described, home=tmp_path, backend=backend)
     assert sum(len(part.ids) for _, part in split.parts()) == 300
     assert split.train.classes == tuple(classes)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "dask"])
+def test_a_missing_cell_passes_no_condition_of_a_split(project, tmp_path, people, backend):
+    rule = {"kind": "random", "train": 0.6, "test": 0.4, "of": {"city": {"not": "Ulm"}}}
+    split = load(project(split=rule), home=tmp_path, backend=backend)
+    ids = np.concatenate([np.asarray(part.ids) for _, part in split.parts()])
+    assert set(people["city"][ids]) == {"Bonn", "Köln"}

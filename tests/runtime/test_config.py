@@ -65,7 +65,9 @@ def test_a_number_of_any_length_is_one_sentence(tmp_path, number):
         assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML {'1' * 5000}.1\n---\na: 1"])
+@pytest.mark.parametrize(
+    "text", ["a: !!int ''", "a: !!int '-'", 'a: "\\UFFFFFFFF"', f"%YAML {'1' * 5000}.1\n---\na: 1"]
+)
 def test_a_number_of_the_syntax_that_is_none_is_one_sentence(tmp_path, text):
     path = tmp_path / "odd.yaml"
     path.write_text(text)

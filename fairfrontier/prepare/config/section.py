@@ -389,6 +389,8 @@ class SplitRule(Model):
 
     @model_validator(mode="after")
     def _check(self) -> SplitRule:
+        if double := repeated(map(str, self.seeds)):
+            raise fault(f"seeds holds {double[0]} twice, which would be one split counted twice")
         if (self.kind == "per_group") != (self.group is not None):
             raise fault("group goes with kind: per_group, and per_group needs it")
         if (self.kind == "column") != (self.column is not None):

@@ -281,6 +281,10 @@ def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
         keys["format"] = "whitespace"
     elif separator != ",":
         keys["separator"] = separator
+    if not rows:
+        raise DataError(
+            f"{path} begins with a cell of more than 128 KiB.", "Check its separators and quotes."
+        )
     headed = _has_header(rows)
     if headed and separator is None:
         keys["columns"], skipped = rows[0], skipped + 1

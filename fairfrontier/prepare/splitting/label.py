@@ -103,13 +103,15 @@ def _binary(
             f"{where} has only one class: every level is positive.",
             "List under label.positive only the levels that mean 1.",
         )
-    for code, name in enumerate(label.names or ()):
+    names = label.names or (negative[0] if len(negative) == 1 else "other", positive[0])
+    for code, name in enumerate(names):
         if name.casefold() in {level.casefold() for level in (negative, positive)[1 - code]}:
             raise ConfigError(
-                f"{file}: label.names calls class {code} {name!r}, a level of class {1 - code}.",
-                "Name class 0 first, then class 1, which holds the positive levels.",
+                f"{file}: label.names: class {code} is called {name!r}, a level of class "
+                f"{1 - code}.",
+                "Give label.names, first that of class 0, then that of class 1, which holds the "
+                "positive levels.",
             )
-    names = label.names or (negative[0] if len(negative) == 1 else "other", positive[0])
     meaning = {level: int(level in positive) for level in levels}
     meaning.update({names[0]: 0, names[1]: 1})
     return text.isin(positive).to_numpy().astype(np.int64), names, meaning

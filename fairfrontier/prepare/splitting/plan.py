@@ -33,6 +33,7 @@ from fairfrontier.prepare.splitting.partition import (
 )
 from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
 from fairfrontier.prepare.table.column import (
+    MISSING_LEVEL,
     find_rows,
     list_compared,
     list_levels,
@@ -200,7 +201,10 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     groups = encode_attributes(attributes, frame, file)
     rule = config.split
     refuse_absent(list_levels(frame, list_compared(rule.of)), rule.of, "split.of", file)
-    eligible = np.flatnonzero(find_rows(frame, rule.of, "split.of", file))
+    # A missing cell passes no condition, though it is a level of its own by now.
+    compared = frame[[*rule.of]]
+    compared = compared.mask(compared == MISSING_LEVEL)
+    eligible = np.flatnonzero(find_rows(compared, rule.of, "split.of", file))
     parts = partition(
         rule,
         eligible.size,

@@ -24,9 +24,9 @@ DOUBTFUL = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]*)?"
 def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
     """Return which cells are 1.234 or 1234, since nothing says what their point is; bool, (n,).
 
-    The decimal mark is a comma then, and there are none of thousands.
+    The decimal mark is a comma then, and no point stands between thousands.
     """
-    alone = source.decimal == "," and source.thousands is None
+    alone = source.decimal == "," and source.thousands != "."
     if not alone or source.format == "parquet" or is_number(column):
         return np.zeros(len(column), dtype=bool)
     text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")

@@ -355,6 +355,7 @@ def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
         (b"PK\x03\x04 [Content_Types].xml", "not a spreadsheet"),
         (b"," * 20_000 + b"\n1\n", "more than 10,000 columns"),
         (b"SQLite format 3", "SQLite database"),
+        (b"a" * 2**18 + b",b\n1,2\n", "begins with a cell of more than 128 KiB"),
         ("a,b\n1,2\n".encode("utf-16"), "binary data"),
     ],
 )

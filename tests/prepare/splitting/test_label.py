@@ -30,8 +30,10 @@ def test_positive_levels_are_merged_and_named():
 
 @pytest.mark.parametrize("names", [["repaid", "not"], ["Repaid", "bad"], ["good", "not"]])
 def test_levels_are_not_called_by_the_other_class(names):
-    with pytest.raises(ConfigError, match=r"label.names calls class [01] .* a level of class [01]"):
+    with pytest.raises(ConfigError, match=r"class [01] is called '.*', a level of class [01]"):
         encode(["repaid", "not"], positive="repaid", names=names)
+    with pytest.raises(ConfigError, match=r"class 0 is called 'other', a level of class 1"):
+        encode(["a", "b", "other"], positive="other")
     with pytest.raises(ValidationError, match="names calls both classes 'x'"):
         encode(["repaid", "not"], names=["x", "x"])
 
