@@ -41,6 +41,7 @@ def wheel(built: tuple[Path, Path]) -> Path:
     return built[1]
 
 
+@pytest.mark.once
 def test_the_source_distribution_builds_the_same_bytes_elsewhere(built, tmp_path):
     shutil.unpack_archive(built[0], tmp_path, filter="data")
     (copy,) = tmp_path.iterdir()
@@ -95,6 +96,7 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
     )
 
 
+@pytest.mark.once
 def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "site", format="zip")
     (tmp_path / "empty").mkdir()

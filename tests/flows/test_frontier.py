@@ -20,6 +20,7 @@ def run(home: Path, **changes: str):
     return frontier(RunOptions(**{"study": "loans", "conf": str(home), **changes}))
 
 
+@pytest.mark.once
 def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tmp_path):
     done = run(project, out=str(tmp_path))
     assert done["trained"] == 0

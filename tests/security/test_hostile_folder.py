@@ -37,6 +37,7 @@ def call(folder, *arguments, **changes):
     return done
 
 
+@pytest.mark.once
 def test_no_pipe_in_the_place_of_yaml_is_waited_for(folder):
     for command in (["list", "studies"], ["run", "pipe"], ["prepare", "pipe"]):
         done = call(folder, *command)

@@ -170,6 +170,7 @@ def test_a_graph_without_end_is_ended(graph, limit, limits):
     refuse(graph("model.onnx", make_graph(rounds=2**62)), "its texts take too long")
 
 
+@pytest.mark.once
 def test_slow_batches_without_end_are_ended(graph, limit):
     # Together 20 + 60 * -0.3 seconds: each batch ends far within its own 20, on slow machines as
     # well, and all take a multiple of 2 on the fastest.
