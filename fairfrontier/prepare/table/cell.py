@@ -29,8 +29,10 @@ def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
     alone = source.decimal == "," and source.thousands != "."
     if not alone or source.format == "parquet" or is_number(column):
         return np.zeros(len(column), dtype=bool)
-    text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
-    doubtful = text.str.strip().str.fullmatch(DOUBTFUL) & ~text.isin(source.missing)
+    text = column
+    if not isinstance(column.dtype, pd.StringDtype):
+        text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
+    doubtful = text.str.strip().str.fullmatch(DOUBTFUL).eq(True) & ~text.isin(source.missing)
     return doubtful.to_numpy(dtype=bool)
 
 

@@ -23,6 +23,7 @@ from fairfrontier.train.individual.budro.round import (
     WorkerGroup,
 )
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.shared import Process
 from fairfrontier.train.individual.budro.shared_round import SharedState
 from fairfrontier.train.stopping import Watch
 
@@ -195,7 +196,7 @@ def begin(
     table[rows, 2:] = z
     with CommunicatorContext(**peers):
         table = add_up(table)
-        workers = WorkerGroup(get_rank(), get_world_size(), rows, add_up)
+        workers = WorkerGroup(get_rank(), get_world_size(), add_up, rows)
         label = table[:, 0].astype(np.int64)
         check_rows(label)
         return BoostingState(setting, X, label, table[:, 2:], table[:, 1], workers)
@@ -218,8 +219,8 @@ def _begin_shared(
         np.concatenate([getattr(block, name) for block in blocks]) for name in ("y", "weight")
     )
     with CommunicatorContext(**peers):
-        workers = WorkerGroup(get_rank(), get_world_size(), np.arange(len(y)), add_up)
-        return SharedState(setting, X, y, z, weight, workers, sources)
+        process = Process(get_rank(), get_world_size(), add_up)
+        return SharedState(setting, X, y, z, weight, process, sources)
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:

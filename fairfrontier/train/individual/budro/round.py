@@ -19,6 +19,7 @@ from fairfrontier.train.individual.budro.objective import (
     boost_step,
     predict_margin,
 )
+from fairfrontier.train.individual.budro.shared import Process
 from fairfrontier.train.individual.budro.solver import Setting, WorstCases
 from fairfrontier.train.stopping import Watch
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight, tree_parameters
@@ -60,18 +61,11 @@ class Boosted:
         return replace(self, booster=self.booster[:rounds], history=history)
 
 
-@dataclass(frozen=True)
-class WorkerGroup:
-    """One of several processes that boost together, each on its own rows.
+@dataclass(frozen=True, eq=False)
+class WorkerGroup(Process):
+    """A process that boosts together with others; ``rows`` are which of all rows are its own."""
 
-    ``rank`` is its number out of ``size``, and ``rows`` which of all rows are its own. ``add_up``
-    returns the sum of a float64 ndarray over the processes, to the same bits on each of them.
-    """
-
-    rank: int
-    size: int
     rows: np.ndarray
-    add_up: Callable[[np.ndarray], np.ndarray]
 
 
 class BoostingState:
@@ -92,7 +86,8 @@ class BoostingState:
         weight: np.ndarray,
         workers: WorkerGroup | None = None,
     ) -> None:
-        self.setting, self.X, self.workers = setting, X, workers
+        self.setting, self.X = setting, X
+        self.workers: Process | None = workers
         self.n_classes = max(2, int(y.max()) + 1)
         self.scale = scale_classes(setting, y, weight, self.n_classes)
         mass = weight / weight.sum()

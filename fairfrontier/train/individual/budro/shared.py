@@ -181,7 +181,7 @@ class SharedSearch:
     """One round: the losses of the rows, and the best of the shared sources for every column.
 
     A map is an array of sources (n_rows,), −1 for columns that stay; ``shared`` are those that
-    `spread` or `offer` exchanged last.
+    `offer` exchanged last.
     """
 
     shared: Sources
@@ -197,15 +197,15 @@ class SharedSearch:
         total = self.rows.process.add_up(np.array([mass @ gain, mass @ cost]))
         return Piece(eta, float(total[0]), float(total[1]), self.budget, target)
 
-    def spread(self, count: int) -> None:
-        """Share about so many rows of all processes as sources, evenly by their number."""
-        n, size = len(self.loss), self.rows.process.size
-        step = max(1, n * size // max(1, count))
-        self._share(np.arange(0, n, step))
-
     def offer(self, eta: float, count: int) -> None:
-        """Share about so many points, the best for each place at a price, as sources."""
+        """Share about so many points as sources: the best for each place at a price.
+
+        Without a price, at η = 0, they are rows evenly spaced by their number.
+        """
         rows = self.rows
+        if eta == 0:
+            step = max(1, len(self.loss) * rows.process.size // max(1, count))
+            return self._share(np.arange(0, len(self.loss), step))
         total = max(1, sum(len(places) for places in rows.places) * rows.process.size)
         quota = min(len(self.loss), -(-count // total))
         chosen = []
@@ -214,7 +214,7 @@ class SharedSearch:
             for first, last in blocks(len(places), ABREAST):
                 value = rows.z @ (2.0 * places[first:last].T) + worth[:, None]
                 chosen += [np.argpartition(column, -quota)[-quota:] for column in value.T]
-        self._share(np.unique(np.concatenate(chosen)))
+        return self._share(np.unique(np.concatenate(chosen)))
 
     def _share(self, number: np.ndarray) -> None:
         """Exchange the rows of these numbers, and the worst of each label, as sources."""
@@ -403,18 +403,7 @@ class SharedSearch:
         split = self.shared.split_evenly(rows.process.add_up(arrived))
         first, number = self.shared.first, self.shared.number
         weight[number] += split[:, first : first + number.size].T
-        return Transport(
-            eta=minimum.eta,
-            objective=minimum.objective,
-            dual_value=minimum.dual + minimum.slack,
-            cost=minimum.cost,
-            iterations=minimum.iterations,
-            converged=minimum.converged,
-            weight=weight,
-            destination=np.zeros((1, 0), dtype=np.int64),
-            share=tuple(share for share, _ in minimum.maps),
-            etas=tuple(piece.eta for _, piece in minimum.maps),
-        )
+        return Transport.of(minimum, weight, np.zeros((1, 0), dtype=np.int64))
 
 
 def solve_shared(
@@ -437,21 +426,17 @@ def solve_shared(
 
     A process with n rows takes O(n m k) operations for m sources and O(n k) for each of the fixed
     numbers of places and checked columns, and O((n + OFFERED m) k) memory in single precision;
-    32 m (k + K) numbers go to all processes, and as many as a thousandth of that for a price.
+    OFFERED m (k + K) numbers go to all processes, CHECKED (k + 1) for the bound, and two for each
+    price that is tried.
     """
     search = SharedSearch(rows, loss, budget)
     if budget == 0:
-        search.spread(0)
+        search.offer(0.0, 0)
         still = Minimum(((1.0, search.stay),), float("inf"), search.stay.gain, 0, True)
         return search.finish(still)
     eta = start if 0 < start < float("inf") else 0.0
-    for prepared in (True, False):
-        if prepared and eta:
-            continue
-        if prepared:
-            search.spread(OFFERED * sources)
-        else:
-            search.offer(eta, OFFERED * sources)
+    for _ in range(1 if eta else 2):
+        search.offer(eta, OFFERED * sources)
         eta = search.seek_price(eta, LOSS / 10, max_iterations)
         if eta == 0:
             free = search.move_freely()

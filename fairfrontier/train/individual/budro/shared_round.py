@@ -8,15 +8,10 @@ import xgboost
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.individual.budget import find_budget
 from fairfrontier.train.individual.budro.objective import evaluate_losses
-from fairfrontier.train.individual.budro.round import (
-    BoostingSetting,
-    BoostingState,
-    WorkerGroup,
-    scale_classes,
-)
+from fairfrontier.train.individual.budro.round import BoostingSetting, BoostingState, scale_classes
 from fairfrontier.train.individual.budro.rows import check_rows
 from fairfrontier.train.individual.budro.shared import Process, SharedRows, share_rows, solve_shared
-from fairfrontier.train.individual.budro.solver import Setting, WorstCases
+from fairfrontier.train.individual.budro.solver import WorstCases
 from fairfrontier.train.individual.budro.transport import Transport
 
 
@@ -24,9 +19,9 @@ class SharedCases(WorstCases):
     """The worst cases of successive rounds, of which each process has those of its rows."""
 
     def __init__(
-        self, rows: SharedRows, budget: float, setting: Setting, sources: int, random_state: int
+        self, rows: SharedRows, budget: float, sources: int, tolerance: float, random_state: int
     ) -> None:
-        self.held, self.budget, self.setting, self.sources = rows, budget, setting, sources
+        self.held, self.budget, self.sources, self.tolerance = rows, budget, sources, tolerance
         self.generator = np.random.default_rng([random_state, rows.process.rank])
         self.last: Transport | None = None
         self.table: list[list[float]] = []
@@ -39,7 +34,7 @@ class SharedCases(WorstCases):
             self.budget,
             sources=self.sources,
             generator=self.generator,
-            tolerance=self.setting.tolerance,
+            tolerance=self.tolerance,
             start=0.0 if self.last is None else self.last.eta,
         )
         self.add_history(self.last)
@@ -61,32 +56,31 @@ class SharedState(BoostingState):
         y: np.ndarray,
         z: np.ndarray,
         weight: np.ndarray,
-        workers: WorkerGroup,
+        process: Process,
         sources: int,
     ) -> None:
-        self.setting, self.X, self.workers = setting, X, workers
-        process = Process(workers.rank, workers.size, workers.add_up)
+        self.setting, self.X, self.workers = setting, X, process
         finite = np.isfinite(z).all(axis=1)
-        if workers.add_up(np.array([float((~finite).sum())]))[0] > 0:
+        if process.add_up(np.array([float((~finite).sum())]))[0] > 0:
             raise DataError(
                 "The embedding of a row is not finite.",
                 "Give rows, and a metric, of finite numbers.",
             )
         self.n_classes = max(2, int(process.find_largest(np.array([float(y.max())]))[0]) + 1)
         count, total = (
-            workers.add_up(np.bincount(y, each, minlength=self.n_classes).astype(np.float64))
+            process.add_up(np.bincount(y, each, minlength=self.n_classes).astype(np.float64))
             for each in (None, weight)
         )
         check_rows(np.flatnonzero(count))
         self.scale = scale_classes(setting, np.arange(self.n_classes), total, self.n_classes)
         mass = weight / total.sum()
-        z -= workers.add_up(mass @ z).astype(np.float32)
-        square = np.einsum("ij,ij->i", z, z, dtype=np.float64)
-        spread = 2.0 * float(workers.add_up(np.array([mass @ square]))[0])
-        self.budget = find_budget(setting, spread)
+        z -= process.add_up(mass @ z).astype(np.float32)
         rows = share_rows(z, y, mass, self.n_classes, sources, process)
+        spread = 2.0 * float(process.add_up(np.array([mass @ rows.square]))[0])
+        self.budget = find_budget(setting, spread)
+        tolerance = setting.transport.tolerance
         self.worst_cases = SharedCases(
-            rows, self.budget.budget, setting.transport, sources, setting.random_state
+            rows, self.budget.budget, sources, tolerance, setting.random_state
         )
         self.rows, self.embedded_bytes = slice(None), z.nbytes
         self.start(y, weight, mass, int(count.sum()))

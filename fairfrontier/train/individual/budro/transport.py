@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import device
@@ -80,6 +80,22 @@ class Transport:
     entropy_weight: float = 0.0
     path: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, minimum: Minimum, weight: Array, destination: Array) -> Self:
+        """Return a minimum of the dual with the weights of the rows and where columns go."""
+        return cls(
+            eta=minimum.eta,
+            objective=minimum.objective,
+            dual_value=minimum.dual + minimum.slack,
+            cost=minimum.cost,
+            iterations=minimum.iterations,
+            converged=minimum.converged,
+            weight=weight,
+            destination=destination,
+            share=tuple(share for share, _ in minimum.maps),
+            etas=tuple(piece.eta for _, piece in minimum.maps),
+        )
+
     def resume(self) -> tuple[float, Array] | None:
         """Return the η and the map at which the next round begins, unless η is 0 or infinite."""
         return (self.eta, self.destination[0, :]) if 0 < self.eta < float("inf") else None
@@ -108,18 +124,8 @@ def finish(search: Search, minimum: Minimum) -> Transport:
         worst = xp.astype(search.loss[:, label] == level, mass.dtype)
         winners = segment_sum(worst, geometry.row_point, n_points)
         columns.append(worst * xp.take(arrived[label, :] / winners, geometry.row_point))
-    return Transport(
-        eta=minimum.eta,
-        objective=minimum.objective,
-        dual_value=minimum.dual + minimum.slack,
-        cost=minimum.cost,
-        iterations=minimum.iterations,
-        converged=minimum.converged,
-        weight=xp.stack(columns, axis=1),
-        destination=xp.stack([piece.target for _, piece in minimum.maps], axis=0),
-        share=tuple(share for share, _ in minimum.maps),
-        etas=tuple(piece.eta for _, piece in minimum.maps),
-    )
+    destination = xp.stack([piece.target for _, piece in minimum.maps], axis=0)
+    return Transport.of(minimum, xp.stack(columns, axis=1), destination)
 
 
 def solve_exact(

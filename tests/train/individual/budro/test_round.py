@@ -25,7 +25,7 @@ def alone(values):
     return values
 
 
-@pytest.mark.parametrize("workers", [None, WorkerGroup(0, 1, np.arange(80), alone)])
+@pytest.mark.parametrize("workers", [None, WorkerGroup(0, 1, alone, np.arange(80))])
 def test_rounds_that_were_stored_on_the_way_go_on_the_same(workers):
     whole = begin(workers)
     whole = whole.advance(5)
@@ -48,7 +48,7 @@ def test_what_was_advanced_keeps_its_history():
 
 
 def test_matrices_are_made_anew_together():
-    workers = WorkerGroup(0, 1, np.arange(80), alone)
+    workers = WorkerGroup(0, 1, alone, np.arange(80))
     rounds = begin(workers)
     assert rounds.advance(0).data is rounds.data
     # Another process has none.

@@ -89,8 +89,15 @@ def test_more_sources_leave_a_smaller_gap():
 def test_later_rounds_begin_at_the_last_price(monkeypatch):
     problem = draw(6, n=200)
     (first,), _ = solve(problem, 0.1, 20, 1)
-    monkeypatch.setattr(shared.SharedSearch, "spread", None)
+    offer, prices = shared.SharedSearch.offer, []
+
+    def note(search, eta, count):
+        prices.append(eta)
+        offer(search, eta, count)
+
+    monkeypatch.setattr(shared.SharedSearch, "offer", note)
     (again,), _ = solve(problem, 0.1, 20, 1, start=first.eta)
+    assert prices == [first.eta]
     assert again.objective == pytest.approx(first.objective, rel=0.02)
 
 
