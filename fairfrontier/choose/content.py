@@ -85,7 +85,8 @@ class NumberHistogram(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         require(len(self.counts) == len(self.edges) + 2, "counts")
-        width = np.diff(self.edges)
+        with np.errstate(over="ignore"):
+            width = np.diff(self.edges)
         require(bool((width > 0).all() and (width <= LARGEST).all()), "bins")
         return self
 

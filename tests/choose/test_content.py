@@ -117,6 +117,11 @@ EDITS = [
     ("rule", "reference.json", put("groups", value={})),
     ("rule", "reference.json", put("score", value={"levels": ["a"], "counts": [1, 2, 3]})),
     ("rule", "reference.json", put("score", "edges", value=[1, 1])),
+    (
+        "rule",
+        "reference.json",
+        put("score", value={"edges": [-1e308, 1e308], "counts": [1, 2, 3, 4]}),
+    ),
     ("rule", "reference.json", put("features", "region", value={"edges": [], "counts": [1, 2]})),
     ("rule", "reference.json", add("features", "region", edges=None)),
     ("rule", "reference.json", add("features", "income", levels=None)),
