@@ -32,7 +32,7 @@ def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
     text = column
     if not isinstance(column.dtype, pd.StringDtype):
         text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
-    doubtful = text.str.strip().str.fullmatch(DOUBTFUL).eq(True) & ~text.isin(source.missing)
+    doubtful = text.str.strip().str.fullmatch(DOUBTFUL, na=False) & ~text.isin(source.missing)
     return doubtful.to_numpy(dtype=bool)
 
 
