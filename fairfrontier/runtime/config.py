@@ -9,10 +9,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import yaml
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -65,6 +72,20 @@ class Model(BaseModel):
         extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False
     )
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_truth(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(data)
+        if isinstance(data, Mapping):
+            for name, field in cls.model_fields.items():
+                for key in {*spell(name, field)} & {*data}:
+                    if _is_taken_for_number(data[key], getattr(made, name)):
+                        raise fault(
+                            f"{key}: a number is expected, and YAML reads yes, no, on, off, true "
+                            "and false as none"
+                        )
+        return made
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
@@ -76,6 +97,17 @@ class Model(BaseModel):
                     usual = [keys[0] for keys in spelt]
                     raise fault(f"there is no key {str(key)!r} here", nearest(str(key), usual))
         return data
+
+
+def _is_taken_for_number(given: Any, made: Any) -> bool:
+    """Whether a truth value has become a number, as pydantic takes 1 for true."""
+    if isinstance(given, bool):
+        return isinstance(made, int | float) and not isinstance(made, bool)
+    if isinstance(given, Mapping) and isinstance(made, Mapping):
+        return any(_is_taken_for_number(given[key], made.get(key)) for key in given)
+    if isinstance(given, list | tuple) and isinstance(made, list | tuple):
+        return any(map(_is_taken_for_number, given, made))
+    return False
 
 
 def spell(name: str, field: Any) -> list[str]:

@@ -156,15 +156,16 @@ def write_plan(work: Path, removed: Sequence[str] = ()) -> None:
 
 
 def publish(
-    work: Path, removed: Sequence[str] = (), check: Callable[[], object] = lambda: None
+    work: Path, removed: Sequence[str] = (), check: Callable[[Path], object] = lambda _: None
 ) -> None:
     """Move what is in a draft into the folder around it, and remove what is listed there.
 
-    ``check`` raises where that would replace what has come there meanwhile.
+    ``check``, called with the draft's path, raises where that would replace what has come there
+    meanwhile: before a list says what is replaced, for the case of a kill, and when it is synced.
     """
     # On a slow disk that takes long, and nobody else's work may come between.
     flush(*work.rglob("*"), work)
-    check()
+    check(work)
     write_plan(work, removed)
     flush(work / _SEAL, work)
     with (
@@ -175,8 +176,9 @@ def publish(
         complete = _complete(work.name, around)
         os.fsync(around)
         try:
+            check(work.parent / complete)
             _move(complete, draft, around, work.name)
-        except OSError:
+        except Exception:
             # Where a part was moved, `recover` moves the others.
             if _list(draft) == names:
                 _rename(complete, work.name, around, around)

@@ -151,6 +151,8 @@ class Store:
 
     def _publish(self, work: Path, kind: str, key: str) -> None:
         entry = self.path(kind, key)
+        if (link := _find_link(entry)) is not None:
+            raise StoreError(f"{link} is a link, and cannot be removed.", "Remove it yourself.")
         entry.parent.mkdir(parents=True, exist_ok=True)
         try:
             work.rename(entry)

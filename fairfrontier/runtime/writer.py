@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 
 from fairfrontier.runtime.draft import is_draft, is_there, name_draft, publish, recover, settle
@@ -201,7 +200,7 @@ def filling(
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
             removed = sorted(set(owned) - {path.name for path in written})
-            publish(work, removed, partial(check, work))
+            publish(work, removed, check)
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -232,7 +231,7 @@ def replacing(folder: Path, owned: Iterable[str] = (), *, what: str, mend: str) 
             made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made
 
-            def check() -> None:
+            def check(_: Path) -> None:
                 # Others may have written there meanwhile, or been killed.
                 recover(folder)
                 check_owned(folder, owned)

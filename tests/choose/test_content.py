@@ -22,6 +22,7 @@ from fairfrontier.runtime import text_file
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import MOST_VALUES
+from fairfrontier.train.postprocess.rule import MOST_THRESHOLDS, MixtureRule
 from tests.fuzz.bundle import BUNDLES, CLASSES, TABLE, make_table, save_bundles, seal
 
 
@@ -256,6 +257,12 @@ def test_a_rule_that_no_fit_leaves_is_refused(method, parameters, name, value):
     object.__setattr__(owner, last, before[::-1] if value is REVERSED else value)
     with pytest.raises(ValueError, match=r"cannot be right|'scale'"):
         check_rule(rule)
+
+
+def test_a_rule_of_more_thresholds_than_are_made_is_refused():
+    many = [[0.0] * (MOST_THRESHOLDS + 1)]
+    with pytest.raises(ValueError, match="more than 1,000 thresholds"):
+        MixtureRule.from_json({"thresholds": many, "shares": many})
 
 
 def test_a_draw_among_regressors_has_probabilities_and_a_seed():

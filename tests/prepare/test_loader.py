@@ -196,7 +196,7 @@ def test_perturbations_act_before_encoding(project, tmp_path):
         "drop": {"where": {"groups": {"age": "young"}, "label": "granted"}, "probability": 1.0},
     }
     features = {"numeric": ["income", "age"], "groups": ["origin"]}
-    sets = {"who": {"origin": ["north"]}}
+    sets = {"who": {"origin": ["north", "south"]}}
     split = load(project(perturb=noisy, features=features, counterfactuals=sets), home=tmp_path)
     plain = load(project(features=features, counterfactuals=sets), home=tmp_path)
     assert split.feature_names[2:] == ("origin_north", "origin_south", "origin_west")
@@ -431,3 +431,10 @@ def test_a_missing_cell_passes_no_condition_of_a_split(project, tmp_path, people
     split = load(project(split=rule), home=tmp_path, backend=backend)
     ids = np.concatenate([np.asarray(part.ids) for _, part in split.parts()])
     assert set(people["city"][ids]) == {"Bonn", "Köln"}
+    # Where nothing becomes a level of that name, it is one like others.
+    people["city"] = people["city"].fillna("missing")
+    people.to_csv(tmp_path / "people.csv", index=False)
+    path = project(split=rule, missing={"numeric": "drop"}, counterfactuals={})
+    split = load(path, home=tmp_path, backend=backend)
+    ids = np.concatenate([np.asarray(part.ids) for _, part in split.parts()])
+    assert set(people["city"][ids]) == {"Bonn", "Köln", "missing"}

@@ -311,8 +311,8 @@ def test_a_group_of_missing_cells_is_the_studys(project, tmp_path):
 
 
 MARKS = ["-999", "1e3", "99,90", "9.999", "?", "odd"]
-WRITTEN = ["-999", "-999.0", "1000", "1000.0", "1e3", "99,90", "9.999", "?", "odd", "", " "]
-WRITTEN += ["-999,0", "1.000", "1,5", "1.234,5", "7", "7.0", "+8", " 9", "9 ", "0,25", "-999 "]
+WRITTEN = ["-999", "-999.0", "1000", "1000,0", "1e3", "99,90", "9.999", "?", "odd", "", " "]
+WRITTEN += ["-999,0", "1.000", "1,5", "1.234,5", "7", "7,0", "+8", " 9", "9 ", "0,25", "-999 "]
 TEXTS = ["-999", "-999.0", "?", "odd", "odd ", " a", "a", "a ", "7", "7.0", "b"]
 
 
@@ -320,7 +320,7 @@ TEXTS = ["-999", "-999.0", "?", "odd", "odd ", " a", "a", "a ", "7", "7.0", "b"]
 @pytest.mark.parametrize("marks", [MARKS, [], None])
 def test_every_cell_is_read_as_the_study_read_it(project, tmp_path, form, marks):
     draw = np.random.default_rng(3)
-    numbers = [cell for cell in WRITTEN if marks == MARKS or cell not in ("?", "odd")]
+    numbers = [cell for cell in WRITTEN if marks == MARKS or cell not in ("?", "odd", "-999.0")]
     frame = pd.DataFrame(
         {
             "income": draw.choice(numbers, 600),

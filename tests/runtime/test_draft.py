@@ -38,13 +38,15 @@ def test_what_another_wrote_after_a_kill_is_not_joined(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "another's"}
 
 
+@pytest.mark.parametrize("synced", ["files", "plan"])
 @pytest.mark.parametrize("how", [filling, replacing])
-def test_what_comes_while_a_draft_is_synced_stays(tmp_path, monkeypatch, how):
+def test_what_comes_while_a_draft_is_synced_stays(tmp_path, monkeypatch, how, synced):
     folder, flush = tmp_path / "out", draft.flush
 
     def write(*paths):
         flush(*paths)
-        (folder / "mine").write_text("mine")
+        if synced == "files" or paths[0].name == draft._SEAL:
+            (folder / "mine").write_text("mine")
 
     def refuse(*_):
         if (folder / "mine").exists():

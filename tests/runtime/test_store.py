@@ -287,6 +287,8 @@ def test_a_link_on_the_way_to_an_entry_is_not_followed(tmp_path, caplog, step, r
     link.symlink_to(elsewhere)
     if not reading:
         assert "is a link" in store.find_fault("fit", key)
+        with pytest.raises(StoreError, match="is a link"):
+            write(store)
         return
     assert store.read("fit", key) is None
     assert f"{link.name} is a link" in caplog.text

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import (
@@ -27,7 +27,7 @@ from fairfrontier.prepare.config.section import (
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.config.text import SetName, Text, resolve_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.finder import find_yaml
 
 
@@ -59,8 +59,14 @@ class Limits(Model):
             )
 
 
+def _refuse_repeated(levels: tuple[str, ...]) -> tuple[str, ...]:
+    if double := repeated(levels):
+        raise fault(f"{double[0]!r} is listed twice")
+    return levels
+
+
 Values = Annotated[
-    tuple[Level, ...] | None,
+    Annotated[tuple[Level, ...], Field(min_length=1), AfterValidator(_refuse_repeated)] | None,
     BeforeValidator(
         lambda value: None if value == "all" else listed(value),
         json_schema_input_type=Level | tuple[Level, ...] | None,

@@ -352,7 +352,8 @@ class SplitRule(Model):
     column: Name | None = Field(default=None, description="The column of ``kind: column``.")
     of: Mapping[Name, Condition] = Field(
         default_factory=dict,
-        description="Column -> a condition: only rows that pass all of them are drawn at random.",
+        description="Column -> a condition: only rows that pass all of them are drawn at random. A "
+        "missing cell passes none; under ``missing: category`` neither does the text ``missing``.",
     )
     others: Mapping[PartName, Count] = Field(
         default_factory=dict,

@@ -20,6 +20,7 @@ from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.process import EncoderProcess
 from fairfrontier.prepare.embedding.transformer import LIBRARIES, TransformerEncoder
 from fairfrontier.prepare.source.progress import Progress
+from fairfrontier.prepare.table.column import LARGEST
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.foreign.array_file import read_numbers
 from fairfrontier.runtime.text_file import read_json, write_json
@@ -97,6 +98,9 @@ def _load_latent(folder: Path, words: list[str]) -> SavedLatentSemantic:
         raise ValueError("its words have not one weight each")
     if directions.ndim != 2 or len(directions) != len(words):
         raise ValueError("its words have not one direction each")
+    # Products of theirs with counts of words stay finite.
+    if not all((np.abs(array) <= LARGEST).all() for array in (weight, directions)):
+        raise ValueError(f"its weights are not all within ±{LARGEST:.1g}")
     encoder = SavedLatentSemantic()
     encoder._words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", vocabulary=words)
     encoder._words.idf_ = weight

@@ -129,6 +129,12 @@ def make_edits(
                     )
             choices.append([(column, level) for level in wanted or present or ()])
         count = math.prod(map(len, choices))
+        if count < 2:
+            raise ConfigError(
+                f"{file}: counterfactuals.{name} makes one version of a row, and versions are "
+                "compared with each other.",
+                "List a further level.",
+            )
         where = f"{file}: counterfactuals.{name} makes {count:,} variants of a row"
         config.limits.check("levels", count, where, "List fewer levels")
         made[name] = tuple(_edit(dict(cells), encoder, attributes) for cells in product(*choices))

@@ -265,7 +265,8 @@ def refuse_unlisted(
 ) -> None:
     """Raise a ConfigError where training rows have a level that is not among those listed."""
     listed = config.features.levels[name]
-    for level in sort_levels({*found}.difference(listed, {MISSING_LEVEL})):
+    filled = policy_of(name, config, numeric=False) == "category"
+    for level in sort_levels({*found}.difference(listed, {MISSING_LEVEL} if filled else ())):
         raise ConfigError(
             f"{file}: features.levels: column {name!r} holds the level {level!r} in train, which "
             "is not listed.",

@@ -37,6 +37,7 @@ from fairfrontier.prepare.table.column import (
     find_rows,
     list_compared,
     list_levels,
+    policy_of,
     refuse_absent,
     unique_levels,
     used_columns,
@@ -187,7 +188,7 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     if frame.empty:
         raise DataError(f"{file}: rows: no row remains.", "Loosen rows.keep or missing: drop.")
     target = encode_label(frame[config.label.column], config.label, file)
-    _, level_columns = used_columns(config)
+    number_columns, level_columns = used_columns(config)
     levels = {name: unique_levels(frame[name]) for name in level_columns if name in frame}
     for name, level in config.features.binary.items():
         if level not in levels[name]:
@@ -201,9 +202,11 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     groups = encode_attributes(attributes, frame, file)
     rule = config.split
     refuse_absent(list_levels(frame, list_compared(rule.of)), rule.of, "split.of", file)
-    # A missing cell passes no condition, though it is a level of its own by now.
-    compared = frame[[*rule.of]]
-    compared = compared.mask(compared == MISSING_LEVEL)
+    compared = frame[[*rule.of]].copy()
+    for name in set(rule.of).difference(number_columns):
+        if policy_of(name, config, numeric=False) == "category":
+            # A missing cell passes no condition, though it is a level of its own by now.
+            compared[name] = compared[name].mask(compared[name] == MISSING_LEVEL)
     eligible = np.flatnonzero(find_rows(compared, rule.of, "split.of", file))
     parts = partition(
         rule,

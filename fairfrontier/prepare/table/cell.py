@@ -17,6 +17,9 @@ from fairfrontier.prepare.table.column import is_number, parse_numbers
 
 # Text that is a number and no code, as 09 and 1E3 are; programs write 1e+20 or 1.0E20.
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*([eE][0-9]+)?)?([eE][+-][0-9]+)?")
+# What Python reads as a number where a point stands between thousands.
+POINTED = r"[+-]?[0-9]*\.[0-9]*(?:[eE][+-]?[0-9]+)?"
+FOREIGN = " in another notation"
 # Beside a decimal comma.
 DOUBTFUL = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]*)?"
 
@@ -29,11 +32,17 @@ def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
     alone = source.decimal == "," and source.thousands != "."
     if not alone or source.format == "parquet" or is_number(column):
         return np.zeros(len(column), dtype=bool)
-    text = column
-    if not isinstance(column.dtype, pd.StringDtype):
-        text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
+    text = _take_text(column)
     doubtful = text.str.strip().str.fullmatch(DOUBTFUL, na=False) & ~text.isin(source.missing)
     return doubtful.to_numpy(dtype=bool)
+
+
+def _take_text(column: pd.Series) -> pd.Series:
+    """Return the cells of a column that are text; others are empty."""
+    if isinstance(column.dtype, pd.StringDtype):
+        return column
+    text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
+    return text.astype("str")
 
 
 def clean_cells(column: pd.Series, source: Source) -> pd.Series:
@@ -111,25 +120,40 @@ def clean_typed(column: pd.Series, source: Source) -> pd.Series:
 
 
 def mask_numbers(column: pd.Series, source: Source) -> pd.Series:
-    """Return a column that is used as numbers, in which no text is a code, without marked cells."""
-    numbers, _ = _find_marks(source)
-    if source.format == "parquet" or not numbers:
+    """Return a column that is used as numbers, in which no text is a code, without marked cells.
+
+    What `rewrite_numbers` found in another notation is no number any more.
+    """
+    if source.format == "parquet":
         return column
-    return column.mask(parse_numbers(column).isin(numbers))
+    numbers, _ = _find_marks(source)
+    if numbers:
+        column = column.mask(parse_numbers(column).isin(numbers))
+    if source.thousands == "." and not is_number(column):
+        text = _take_text(column)
+        column = column.mask(text.str.startswith(" ", na=False), text.str.lstrip() + FOREIGN)
+    return column
 
 
 def number_pattern(decimal: str, thousands: str) -> str:
     """Return the regular expression of numbers written with these marks; "" for no thousands."""
-    grouped = rf"[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+|" if thousands else ""
+    grouped = rf"[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+|" if thousands else ""
     point = re.escape(decimal)
     return rf"[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)"
 
 
 def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
-    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source."""
+    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source.
+
+    Where points stand between thousands, 0.82 is a level and no number: it gets a blank in front.
+    """
     if source.decimal is None and source.thousands is None:
         return column
     decimal, thousands = source.decimal or ".", source.thousands or ""
-    marked = column.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
-    numbers = column[marked].str.replace(thousands, "", regex=False)
-    return column.mask(marked, numbers.str.replace(decimal, ".", regex=False))
+    text = column.str.lstrip()
+    marked = text.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
+    numbers = text[marked].str.replace(thousands, "", regex=False)
+    read = column.mask(marked, numbers.str.replace(decimal, ".", regex=False))
+    if thousands != ".":
+        return read
+    return read.mask(text.str.fullmatch(POINTED).eq(True) & ~marked, " " + text)

@@ -11,7 +11,7 @@ import numpy as np
 import xgboost
 
 from fairfrontier.train.dask.collection import place_partitions, try_twice
-from fairfrontier.train.dask.collective import add_up, convene
+from fairfrontier.train.dask.collective import add_up, communicating, convene
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -144,11 +144,9 @@ def _boost(
     blocks: Sequence[Block], peers: Mapping[str, Any], grow: Grow, n_jobs: int
 ) -> tuple[bytes, Any]:
     """Return the trees and what else was made, of which all workers have the same."""
-    from xgboost.dask import CommunicatorContext
-
     y, weight = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("y", "weight"))
     code = None if blocks[0].code is None else np.concatenate([b.code for b in blocks])
-    with CommunicatorContext(**peers):
+    with communicating(**peers):
         data = _bin(lambda: iter(blocks), n_jobs)
         booster, more = grow(Boosting(data, y, weight, code, add_up))
     return bytes(booster.save_raw("ubj")), more

@@ -2,34 +2,88 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import ctypes
+import os
+import socket
+import struct
+import sys
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 from fairfrontier.train.dask.placement import guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from fairfrontier.train.dask.placement import Placement
 
 # Seconds within which all workers must have started: the others would wait for a dead one.
 MEETING = 120
+# Of Linux, which Python does not name: a filter of packets to a socket.
+ATTACH, DETACH = 26, 27
+# The filter's one instruction: BPF_RET, to let no byte in.
+NOTHING = struct.pack("HBBI", 6, 0, 0, 0)
 
 
 def convene(placed: Placement) -> Mapping[str, Any]:
     """Start a tracker for the workers that hold something.
 
-    Returns keywords of ``xgboost.dask.CommunicatorContext``, for one task on each of those workers.
-    All tasks must run at once: each needs a free thread.
+    Returns keywords of `communicating`, for one task on each of those workers. All tasks must run
+    at once: each needs a free thread.
     """
     with guarded(placed.client):
         keywords: dict[str, Any] = placed.client.run_on_scheduler(
             _start_tracker, len(placed.objects), int(placed.timeout)
         )
     return keywords
+
+
+@contextmanager
+def communicating(**peers: Any) -> Iterator[None]:
+    """Join the other workers, whose sums `add_up` returns, by the keywords of `convene`.
+
+    XGBoost opens a port to the whole network at which four bytes of anybody's end the fit. It is
+    needed at the end alone, by this process: until then, on Linux, nothing reaches it.
+    """
+    from xgboost.dask import CommunicatorContext
+
+    before = _list_listening()
+    with CommunicatorContext(**peers):
+        opened = _list_listening() - before
+        # Fits of others may open ports of this process, too; this one's is always among them.
+        if sys.platform != "linux" or len(opened) != 1:
+            yield
+            return
+        [(number, _)] = opened
+        with socket.socket(fileno=os.dup(number)) as listener, _unheard(listener):
+            yield
+
+
+@contextmanager
+def _unheard(listener: socket.socket) -> Iterator[None]:
+    """Drop every packet to a socket meanwhile, where the system knows how."""
+    code = ctypes.create_string_buffer(NOTHING)
+    program = struct.pack("HP", 1, ctypes.addressof(code))
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, ATTACH, program)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            listener.setsockopt(socket.SOL_SOCKET, DETACH, 0)
+
+
+def _list_listening() -> set[tuple[int, Any]]:
+    """Return the numbers and addresses of this process's sockets that listen."""
+    return {
+        (each.fd, each.laddr)
+        for each in psutil.Process().net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    }
 
 
 def add_up(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,9 @@ from fairfrontier.runtime.errors import ConfigError
 
 Array = Any
 
+# Of one group that are read, since each takes a pass over the rows; methods make a few.
+MOST_THRESHOLDS = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class ThresholdRule:
@@ -161,6 +164,8 @@ class MixtureRule:
         threshold, share = (np.asarray(values, dtype=np.float64) for values in lists)
         if threshold.ndim != 2 or threshold.shape != share.shape:
             raise ValueError("thresholds and shares differ in shape")
+        if threshold.shape[1] > MOST_THRESHOLDS:
+            raise ValueError(f"a group has more than {MOST_THRESHOLDS:,} thresholds")
         return cls(threshold, share)
 
 

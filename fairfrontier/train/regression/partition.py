@@ -12,6 +12,7 @@ import xgboost
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.dask.collective import communicating
 from fairfrontier.train.regression.grid import bin_labels, count_levels, round_down
 from fairfrontier.train.regression.loss import Loss, scale_labels
 from fairfrontier.train.regression.moment import Moments, sum_by_cell, sum_moments
@@ -228,10 +229,8 @@ class WorkerRows:
         peers: Mapping[str, Any],
     ) -> xgboost.Booster | None:
         """Train together with the other workers; the first of them returns the common trees."""
-        from xgboost.dask import CommunicatorContext
-
         self.matrix.set_label(np.concatenate([targets.labels(part) for part in self.parts]))
         self.matrix.set_weight(np.concatenate([targets.weights(part) for part in self.parts]))
-        with CommunicatorContext(**peers):
+        with communicating(**peers):
             booster = xgboost.train(dict(parameters), self.matrix, rounds)
             return booster if xgboost.collective.get_rank() == 0 else None

@@ -77,6 +77,12 @@ def test_a_crossed_feature_is_not_edited(project, tmp_path):
     load(project(features=features, counterfactuals={"city": SETS["city"]}), home=tmp_path)
 
 
+def test_one_version_is_compared_with_nothing(project, tmp_path):
+    path = project(counterfactuals={"one": {"city": ["Ulm"]}})
+    with pytest.raises(ConfigError, match=r"counterfactuals\.one makes one version of a row"):
+        load(path, home=tmp_path)
+
+
 def test_variants_are_made_one_at_a_time(project, tmp_path):
     test = load(project(), home=tmp_path).test
     variants = test.counterfactuals["city"]

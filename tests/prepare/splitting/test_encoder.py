@@ -150,6 +150,14 @@ def test_levels_that_are_declared_are_all_that_training_rows_have(levels):
         fit(table(), config_of(features))
 
 
+def test_a_level_named_missing_is_declared_where_it_is_no_missing_cell():
+    features = {"categorical": ["city"], "levels": {"city": ["Bonn", "Köln", "Ulm"]}}
+    assert "missing" in set(table()["city"])
+    fit(table(), config_of(features, {"categorical": "category"}))
+    with pytest.raises(ConfigError, match="holds the level 'missing'"):
+        fit(table(), config_of(features, {"categorical": "drop"}))
+
+
 def test_cells_encode_as_rows_do():
     frame = table()
     encoder = fit(frame)

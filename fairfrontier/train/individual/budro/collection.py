@@ -14,7 +14,7 @@ import xgboost
 from fairfrontier.runtime.cluster.partition import hold, map_partitions
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.dask.collection import place_partitions, try_twice
-from fairfrontier.train.dask.collective import add_up, convene
+from fairfrontier.train.dask.collective import add_up, communicating, convene
 from fairfrontier.train.dask.placement import TIMEOUT
 from fairfrontier.train.individual.budro.round import (
     Boosted,
@@ -181,7 +181,6 @@ def begin(
 ) -> BoostingState:
     """Exchange what is needed of these rows with the other workers, and take the first round."""
     from xgboost.collective import get_rank, get_world_size
-    from xgboost.dask import CommunicatorContext
 
     filled = [block for block in blocks if len(block.y)]
     sources = setting.transport.sources
@@ -194,7 +193,7 @@ def begin(
     table[rows, 0] = np.concatenate([block.y for block in filled])
     table[rows, 1] = np.concatenate([block.weight for block in filled])
     table[rows, 2:] = z
-    with CommunicatorContext(**peers):
+    with communicating(**peers):
         table = add_up(table)
         workers = WorkerGroup(get_rank(), get_world_size(), add_up, rows)
         label = table[:, 0].astype(np.int64)
@@ -211,23 +210,20 @@ def _begin_shared(
 ) -> SharedState:
     """Take the first round of rows that stay here, in single precision."""
     from xgboost.collective import get_rank, get_world_size
-    from xgboost.dask import CommunicatorContext
 
     X = np.concatenate([block.X.astype(np.float32) for block in blocks])
     z = np.concatenate([np.asarray(metric.embed(block.X), dtype=np.float32) for block in blocks])
     y, weight = (
         np.concatenate([getattr(block, name) for block in blocks]) for name in ("y", "weight")
     )
-    with CommunicatorContext(**peers):
+    with communicating(**peers):
         process = Process(get_rank(), get_world_size(), add_up)
         return SharedState(setting, X, y, z, weight, process, sources)
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:
     """Return the state after so many rounds with the other workers."""
-    from xgboost.dask import CommunicatorContext
-
-    with CommunicatorContext(**peers):
+    with communicating(**peers):
         return state.advance(rounds)
 
 
