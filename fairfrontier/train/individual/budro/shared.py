@@ -159,14 +159,18 @@ class Sources:
         order = np.append(order, np.full(-order.size % CELL, order[-1]))
         return cls(z, place, level, loss == level, number, first, order)
 
-    def line_up(self, label: int, eta: float) -> tuple[np.ndarray, float]:
-        """Return [2z, (R − centre)/η − ‖z‖²] by cell, in float32, and the centre."""
+    def line_up(self, label: int, eta: float) -> np.ndarray:
+        """Return [2z, (R − centre)/η − ‖z‖²] by cell, in float32; that of the worst at η = 0."""
         level = self.level[:, label]
-        centre = (level.max() + level.min()) / 2
+        top = level.max()
         square = np.einsum("ij,ij->i", self.z, self.z, dtype=np.float64)
-        worth = ((level - centre) / eta - square).astype(np.float32)
-        left = np.concatenate([2.0 * self.z, worth[:, None]], axis=1)
-        return left[self.order], float(centre)
+        if eta > 0:
+            worth = (level - (top + level.min()) / 2) / eta - square
+        else:
+            worth = np.where(level >= top - TIE * abs(top), -square, -np.inf)
+        left = np.concatenate([2.0 * self.z, worth[:, None].astype(np.float32)], axis=1)
+        in_cells: np.ndarray = left[self.order]
+        return in_cells
 
     def split_evenly(self, mass: np.ndarray) -> np.ndarray:
         """Split the mass (n_labels, n_sources) at coincident sources among those of most loss."""
@@ -227,10 +231,13 @@ class SharedSearch:
         self.shared = Sources.of(shared[:, :k].astype(np.float32), shared[:, k:], number, first)
 
     def move_all(self, eta: float, sources: int) -> Piece:
-        """Move every column to the best of its sources, or let it stay if none is better."""
+        """Move every column to the best of its sources, or let it stay if none is better.
+
+        Without a price, at η = 0, that is the cheapest of the worst.
+        """
         target = np.full(len(self.loss), -1)
         for label, held in enumerate(self.rows.blocks):
-            left, _ = self.shared.line_up(label, eta)
+            left = self.shared.line_up(label, eta)
             for first in range(0, len(held), CENTRES):
                 self._move_blocks(left, held[first : first + CENTRES], sources, target)
         return self._piece(eta, *self._weigh(np.arange(len(target)), target, eta))
@@ -268,23 +275,6 @@ class SharedSearch:
             target[first:last] = np.where(better, goal, -1)
         return target, gain, cost
 
-    def move_freely(self) -> Piece:
-        """Move every column to its cheapest worst source: the piece at η = 0."""
-        return self._piece(0.0, *self._go_freely(np.arange(len(self.loss))))
-
-    def _go_freely(self, number: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rows, shared = self.rows, self.shared
-        target = np.full(number.size, -1)
-        for k, top in enumerate(map(float, self.top)):
-            worst = np.flatnonzero(shared.level[:, k] >= top - TIE * abs(top))
-            square = np.einsum("ij,ij->i", shared.z[worst], shared.z[worst], dtype=np.float64)
-            mine = np.flatnonzero(rows.label[number] == k)
-            for first, last in blocks(mine.size, max(1, TILE // worst.size)):
-                part = mine[first:last]
-                product = rows.z[number[part]] @ (2.0 * shared.z[worst].T)
-                target[part] = worst[np.argmax(product - square, axis=1)]
-        return self._weigh(number, target, 0.0)
-
     def seek_price(self, start: float, tolerance: float, max_iterations: int) -> float:
         """Return the η of the problem of some columns of every label, and all sources."""
         # The first price is far from any guess: it takes some steps on few columns.
@@ -305,7 +295,7 @@ class SharedSearch:
         def explore(eta: float, _: Any) -> Piece:
             target = np.full(number.size, -1)
             for k in range(len(rows.blocks)):
-                left, _ = self.shared.line_up(k, eta)
+                left = self.shared.line_up(k, eta)
                 mine = np.flatnonzero(rows.label[number] == k)
                 for first, last in blocks(mine.size, max(1, 4 * TILE // len(left))):
                     part = mine[first:last]
@@ -316,7 +306,7 @@ class SharedSearch:
         stay = add_up(0.0, np.full(number.size, -1), self.own[number], np.zeros(number.size))
         return minimise_dual(
             explore,
-            add_up(0.0, *self._go_freely(number)),
+            explore(0.0, None),
             stay,
             start=(start, stay.target) if start else None,
             tolerance=tolerance,
@@ -439,13 +429,13 @@ def solve_shared(
         search.offer(eta, OFFERED * sources)
         eta = search.seek_price(eta, LOSS / 10, max_iterations)
         if eta == 0:
-            free = search.move_freely()
+            free = search.move_all(0.0, sources)
             if free.slope >= 0:
                 return search.finish(Minimum(((1.0, free),), 0.0, free.dual, 0, True))
             eta = (free.gain - search.stay.gain) / free.cost
     minimum, best = minimise_restricted(
         lambda price: search.move_all(price, sources),
-        search.move_freely,
+        lambda: search.move_all(0.0, sources),
         LOWER * eta,
         search.stay,
         max(tolerance, LOSS),
