@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,6 +21,8 @@ CONNECTS = 5
 def connect(cluster: Any, **options: Any) -> Any:
     """Return a new client of a cluster, or of the scheduler of an address.
 
+    What Dask computes by it waits for workers as `call_worker` does.
+
     What a scheduler tells all clients, as it does when work is lost with a worker, may reach a new
     one within the first message, of which Dask asserts that nothing else is in it.
 
@@ -29,7 +31,7 @@ def connect(cluster: Any, **options: Any) -> Any:
     OSError
         When no scheduler answers, or none with that message alone.
     """
-    from distributed import Client
+    from distributed import Client, futures_of
 
     class CheckedClient(Client):
         async def _ensure_connected(self, timeout: float | None = None) -> None:
@@ -38,6 +40,20 @@ def connect(cluster: Any, **options: Any) -> Any:
             except AssertionError as error:
                 # Of this kind Dask expects errors: it closes what it has opened.
                 raise InterruptedError("the scheduler speaks to all its clients") from error
+
+        def get(self, dsk: Any, keys: Any, *arguments: Any, **options: Any) -> Any:
+            sync = options.pop("sync", True)
+            packed = super().get(dsk, keys, *arguments, sync=False, **options)
+            if not sync:
+                return packed
+            futures = futures_of(packed)
+            try:
+                with _naming_losses():
+                    _wait(self, futures)
+                    return self.gather(packed)
+            finally:
+                for future in futures:
+                    future.release()
 
     for _ in range(CONNECTS - 1):
         with suppress(InterruptedError):
@@ -54,27 +70,24 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
         When the scheduler is gone, no worker comes back, or several in a row were lost with the
         function.
     """
-    from distributed import KilledWorker
-    from distributed.comm import CommClosedError
-
-    def check() -> None:
-        # A client that has lost its scheduler would keep what is submitted, and wait for ever.
-        if client.status != "running":
-            raise CommClosedError("the connection is closed")
-
-    try:
-        check()
+    with _naming_losses():
+        _require_scheduler(client)
         future = client.submit(function, *arguments, pure=False)
-        watch = _watch_workers(client)
         try:
-            while not future.done():
-                check()
-                next(watch)
-                with suppress(TimeoutError):
-                    future.exception(timeout=LOOK)
+            _wait(client, [future])
             return future.result()
         finally:
             future.release()
+
+
+@contextmanager
+def _naming_losses() -> Iterator[None]:
+    """Turn Dask's errors about lost workers and schedulers into a ClusterError."""
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    try:
+        yield
     except KilledWorker as error:
         raise ClusterError(
             f"{error.allowed_failures + 1} workers in a row were lost at the same work.",
@@ -85,6 +98,26 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
             "The scheduler of the cluster does not answer any more.",
             "Start it, and run this again, or choose another cluster with --cluster.",
         ) from error
+
+
+def _require_scheduler(client: Any) -> None:
+    """Raise CommClosedError for a client that would keep what is submitted, and wait for ever."""
+    from distributed.comm import CommClosedError
+
+    if client.status != "running":
+        raise CommClosedError("the connection is closed")
+
+
+def _wait(client: Any, futures: Sequence[Any]) -> None:
+    """Wait until work is done, or some of it has failed; raise where no worker is left to do it."""
+    watch = _watch_workers(client)
+    while (pending := [each for each in futures if not each.done()]) and not any(
+        each.status == "error" for each in futures
+    ):
+        _require_scheduler(client)
+        next(watch)
+        with suppress(TimeoutError):
+            pending[0].exception(timeout=LOOK)
 
 
 def _watch_workers(client: Any) -> Iterator[None]:

@@ -31,6 +31,19 @@ def count_memory() -> int:
     return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
 
 
+class _Scheduler:
+    """A client as Dask's setting, of which each process of a worker gets a copy, without it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self.client.get(*arguments, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
 @contextmanager
 def computing_on(client: Client | None) -> Iterator[None]:
     """Let a cluster compute Dask's collections, or this process, block by block, without one.
@@ -39,7 +52,7 @@ def computing_on(client: Client | None) -> Iterator[None]:
     """
     import dask
 
-    settings: dict[str, Any] = {"scheduler": client or "synchronous"}
+    settings: dict[str, Any] = {"scheduler": _Scheduler(client) if client else "synchronous"}
     if client is not None:
         # What belongs to rows travels with the functions: O(n) numbers a pass, of which Dask warns.
         # Only now: were distributed not imported yet, its other settings would go with this one.
@@ -60,9 +73,10 @@ def hold(X: Any) -> Any:
     """
     import dask
 
-    client = dask.config.get("scheduler", None)
-    if not hasattr(client, "scheduler_info"):
+    scheduler = dask.config.get("scheduler", None)
+    if not isinstance(scheduler, _Scheduler):
         return X
+    client = scheduler.client
     held = _HELD.setdefault(client, {})
     if X.name not in held:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()

@@ -18,6 +18,7 @@ from fairfrontier.runtime.cluster import call
 from fairfrontier.runtime.cluster.call import CONNECTS, call_worker, connect, renew
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ClusterError
 
 
@@ -116,6 +117,10 @@ def test_workers_that_dask_does_not_bring_back_are_started_again():
     ):
         client.cluster.sync(client.cluster.workers[0].close)
         assert call_worker(client, abs, -1) == 1
+        # So are they where Dask itself computes.
+        client.cluster.sync(next(iter(client.cluster.workers.values())).close)
+        with computing_on(client):
+            assert dask.compute(dask.delayed(abs)(-1), 2) == (1, 2)
 
 
 def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
@@ -127,3 +132,5 @@ def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
         client.cluster.scale(0)
         with pytest.raises(ClusterError, match=r"had no worker for \d s"):
             call_worker(client, abs, -1)
+        with computing_on(client), pytest.raises(ClusterError, match=r"had no worker for \d s"):
+            dask.compute(dask.delayed(abs)(-1))

@@ -101,7 +101,7 @@ def test_settings_of_clusters_that_are_imported_meanwhile_remain():
 def test_dask_computes_as_before_afterwards(client):
     before = dask.config.get("scheduler", None)
     with computing_on(client):
-        assert dask.config.get("scheduler") is client
+        assert dask.config.get("scheduler").client is client
     assert dask.config.get("scheduler", None) is before
 
 
