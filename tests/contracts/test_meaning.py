@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from hypothesis import given, settings, strategies
 
 from fairfrontier import load
 from fairfrontier.prepare.split import Part, Split, Variant
 from fairfrontier.runtime.errors import FairfrontierError
 
-settings.register_profile("meaning", deadline=None, derandomize=True, database=None)
+# Tables that are drawn: about half of them are refused, which is no mistake.
+CASES = 90
 MARKS = ["NA", "N/A", "NaN", "nan", "null", "NULL"]
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 CODE = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
@@ -439,12 +439,5 @@ def check(number: int, folder: Path) -> Sequence[str]:
 
 
 def test_keys_mean_what_the_documents_say(tmp_path: Path) -> None:
-    compared: set[str] = set()
-
-    @settings(settings.get_profile("meaning"), max_examples=60)
-    @given(number=strategies.integers(0, 2**32 - 1))
-    def draw_and_check(number: int) -> None:
-        compared.update(check(number, tmp_path))
-
-    draw_and_check()
+    compared = {option for number in range(CASES) for option in check(number, tmp_path)}
     assert compared == {option for each in SECTIONS.values() for option in each.splitlines()}
