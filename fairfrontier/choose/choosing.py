@@ -90,7 +90,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
-    explanation = explain(export.bundle, draw_rows(export.rows, ROWS))
+    explanation = explain(export.reader, draw_rows(export.rows, ROWS))
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,

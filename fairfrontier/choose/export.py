@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,8 @@ CHECKED = {"binary": "accuracy", "multiclass": "accuracy", "regression": "mae"}
 class Export:
     """A bundle to be written.
 
-    ``table`` is what its encoder was fitted on, ``test`` the encoded test rows, ``rows`` the raw
-    ones, and ``decided`` what `Bundle.decide` returns of these.
+    ``table`` is what its encoder was fitted on, ``test`` the encoded test rows, ``rows`` those of
+    the table, and ``decided`` what `Bundle.decide` of the ``reader`` returns of these.
     """
 
     bundle: Bundle
@@ -43,6 +44,11 @@ class Export:
     test: Part
     rows: pd.DataFrame
     decided: pd.DataFrame
+
+    @property
+    def reader(self) -> Bundle:
+        """The bundle for rows whose cells the study's reader has rewritten already."""
+        return _make_reader(self.bundle)
 
 
 def export_choice(
@@ -110,11 +116,11 @@ def prepare_export(
     if config.text is not None:
         # What was read has its texts prepared already.
         rows = read_table(config.source, request.home, request.file.parent).frame
-    rows = rows.loc[part.ids]
-    encoded = bundle.encode(rows)
-    decided = bundle.judge_rows(rows, encoded)
+    rows, reader = rows.loc[part.ids], _make_reader(bundle)
+    encoded = reader.encode(rows)
+    decided = reader.judge_rows(rows, encoded)
     minimum = int(study.facts["minimum"])
-    bundle.reference = describe_reference(bundle, rows, encoded, minimum)
+    bundle.reference = describe_reference(reader, rows, encoded, minimum)
     bundle.manifest = {
         "format": FORMAT,
         "study": study.facts["study"],
@@ -142,6 +148,12 @@ def prepare_export(
         "certificate": study.facts["certificate"],
     }
     return Export(bundle, table, part, rows, decided)
+
+
+def _make_reader(bundle: Bundle) -> Bundle:
+    reader = copy.copy(bundle)
+    reader.encoder = bundle.encoder.for_read_rows()
+    return reader
 
 
 def _load_metric(choice: Choice | MixedChoice) -> FairMetric | None:

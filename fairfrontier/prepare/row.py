@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -22,7 +22,12 @@ from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
-from fairfrontier.prepare.table.cell import clean_typed, find_doubtful, mask_numbers
+from fairfrontier.prepare.table.cell import (
+    clean_typed,
+    find_doubtful,
+    mask_numbers,
+    rewrite_numbers,
+)
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
@@ -99,6 +104,14 @@ class RowEncoder:
         }
         config = config.model_copy(update={"counterfactuals": versions})
         return cls(config, table.encoder, plan.attributes, plan.target.classes, levels, unseen)
+
+    def for_read_rows(self) -> Self:
+        """Return the encoder of rows whose cells the study's reader has rewritten already."""
+        source = self.config.source
+        marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
+        changes = {"decimal": None, "thousands": None, "missing": tuple(marks)}
+        config = self.config.model_copy(update={"source": source.model_copy(update=changes)})
+        return replace(self, config=config)
 
     def save(self, folder: Path) -> None:
         """Write it into a folder: encoder.json, and the encoder of texts, without pickle."""
@@ -287,7 +300,8 @@ class RowEncoder:
         column = self._strip(frame[label.column])
         if label.positive is None:
             numbers = parse_numbers(column).to_numpy()
-            self._check_labels(column, np.isfinite(numbers), table)
+            doubtful = find_doubtful(frame[label.column], self.config.source)
+            self._check_labels(column, np.isfinite(numbers) & ~doubtful, table)
             if label.above is not None:
                 return np.where(np.isnan(numbers), np.nan, numbers > label.above)
             low, high = label.range or (0.0, 1.0)
@@ -337,14 +351,12 @@ class RowEncoder:
         numbers, _ = used_columns(self.config)
         read = self.list_read(frame.columns, self.names)
         stripped = {name: self._strip(frame[name]) for name in read}
-        doubtful = {
-            name: find_doubtful(frame[name], self.config.source)
-            for name in numbers
-            if name in stripped
-        }
+        for name in list_numbers(self.config):
+            if name in stripped and (name in required or name in self.config.rows.keep):
+                doubtful = find_doubtful(frame[name], self.config.source)
+                refusals.add(doubtful, f"{name} is in doubt: its point may stand between thousands")
         cleaned = self._read_texts(stripped, refusals)
         self._filter(stripped, refusals)
-        none = np.zeros(len(frame), dtype=bool)
         # Columns whose missing cells are of a group.
         grouped = {
             each.column
@@ -361,7 +373,6 @@ class RowEncoder:
                 column = parse_numbers(column)
                 values = column.to_numpy()
                 wrong = {
-                    "in doubt: its point may stand between thousands": doubtful.get(name, none),
                     "no number": np.isnan(values) & ~absent,
                     "infinite": np.isinf(values),
                     "too large": np.abs(values) > LARGEST,

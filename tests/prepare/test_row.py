@@ -44,19 +44,6 @@ def test_bands_derived_labels_and_decimal_commas(project, tmp_path, people):
             encoder.read_labels(raw.assign(points=points))
 
 
-def test_a_point_that_may_stand_between_thousands_refuses_its_row_alone(project, tmp_path, people):
-    people.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
-    source = {"path": "t.csv", "separator": ";", "decimal": ","}
-    encoder = RowEncoder.of(fit_table(make_request(project(source=source), home=tmp_path)))
-    raw = pd.read_csv(tmp_path / "t.csv", sep=";", dtype=str)[:20]
-    raw.loc[[3, 5, 7], "income"] = ["1.234", "1.234,5", "0.386"]
-    told = "income is in doubt: its point may stand between thousands"
-    reasons = encoder.encode(raw).refusals.reasons
-    assert np.flatnonzero(reasons == told).tolist() == [3, 5]
-    # Alone it means what it means beside others.
-    assert encoder.encode(raw.iloc[3:4]).refusals.reasons.tolist() == [told]
-
-
 LABELS = {
     "binary": {"column": "verdict", "positive": "granted"},
     "by order": {"column": "verdict"},

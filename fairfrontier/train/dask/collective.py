@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 # Seconds within which all workers must have started: the others would wait for a dead one.
 MEETING = 120
-# Of Linux, which Python does not name: a filter of packets to a socket.
-ATTACH, DETACH = 26, 27
-# The filter's one instruction: BPF_RET, to let no byte in.
-NOTHING = struct.pack("HBBI", 6, 0, 0, 0)
+# Of Linux, which Python does not name: the key by which packets to a socket are signed (RFC 2385),
+# as struct tcp_md5sig has it, of any sender, whose address begins with the given 0 bits.
+KEY, SENDERS = 32, (1, 0)
 
 
 def convene(placed: Placement) -> Mapping[str, Any]:
@@ -65,16 +64,19 @@ def communicating(**peers: Any) -> Iterator[None]:
 
 @contextmanager
 def _unheard(listener: socket.socket) -> Iterator[None]:
-    """Drop every packet to a socket meanwhile, where the system knows how."""
-    code = ctypes.create_string_buffer(NOTHING)
-    program = struct.pack("HP", 1, ctypes.addressof(code))
-    with suppress(OSError):
-        listener.setsockopt(socket.SOL_SOCKET, ATTACH, program)
+    """Let the system drop every packet to a socket meanwhile: by a key that nobody knows."""
+
+    def expect(key: bytes) -> None:
+        """Set the key, or by an empty one take it back, where the system knows how."""
+        signature = struct.pack("=H126xBBHi80s", listener.family, *SENDERS, len(key), 0, key)
+        with suppress(OSError):
+            listener.setsockopt(socket.IPPROTO_TCP, KEY, signature)
+
+    expect(secrets.token_bytes(16))
     try:
         yield
     finally:
-        with suppress(OSError):
-            listener.setsockopt(socket.SOL_SOCKET, DETACH, 0)
+        expect(b"")
 
 
 def _list_listening() -> set[tuple[int, Any]]:

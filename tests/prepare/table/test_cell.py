@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.loader import fit_table, make_request
+from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.cell import clean_typed, mask_numbers
 from fairfrontier.prepare.table.column import as_levels, parse_numbers
 from fairfrontier.runtime.errors import DataError
@@ -110,3 +112,22 @@ def test_text_in_other_codes_and_numbers_with_other_marks(tmp_path):
     assert table.frame["n"].tolist() == ["x", "1.2.2020", "1,2,3"]
     with pytest.raises(DataError, match=r"is not UTF-8 text. .*source.encoding"):
         read(tmp_path, content.encode("cp1252"), separator=";")
+
+
+@pytest.mark.parametrize("used", [{}, {"features": {"numeric": ["age"]}}])
+def test_a_point_that_may_stand_between_thousands_refuses_its_row_alone(
+    project, tmp_path, people, used
+):
+    people["income"] = people["income"].fillna(1.5)
+    people.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
+    source = {"path": "t.csv", "separator": ";", "decimal": ","}
+    # A column that rows are kept by need be no feature.
+    path = project(source=source, rows={"keep": {"income": {"at_most": 1e6}}}, **used)
+    encoder = RowEncoder.of(fit_table(make_request(path, home=tmp_path)))
+    raw = pd.read_csv(tmp_path / "t.csv", sep=";", dtype=str)[:20]
+    raw.loc[[3, 5, 7], "income"] = ["1.234", "1.234,5", "0.386"]
+    told = "income is in doubt: its point may stand between thousands"
+    reasons = encoder.encode(raw).refusals.reasons
+    assert np.flatnonzero(reasons == told).tolist() == [3, 5]
+    # Alone it means what it means beside others.
+    assert encoder.encode(raw.iloc[3:4]).refusals.reasons.tolist() == [told]
