@@ -9,6 +9,8 @@ import re
 import shutil
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,8 +140,6 @@ def _open_client(url: str) -> httpx.Client:
     try:
         return httpx.Client(
             timeout=TIMEOUT,
-            follow_redirects=True,
-            max_redirects=REDIRECTS,
             event_hooks={"request": [functools.partial(_refuse_detour, url)]},
             # Compressed transfers would have other sizes than the file.
             headers={"Accept-Encoding": "identity", "User-Agent": "fairfrontier"},
@@ -149,6 +149,22 @@ def _open_client(url: str) -> httpx.Client:
             f"The proxy of the environment cannot be used: {str(error).rstrip('.')}.",
             "Correct HTTP_PROXY, HTTPS_PROXY and ALL_PROXY.",
         ) from None
+
+
+@contextmanager
+def _streaming(client: httpx.Client, url: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
+    """Yield what a URL answers behind its redirects, whose own bodies are not read."""
+    request = client.build_request("GET", url, headers=headers)
+    for _ in range(REDIRECTS + 1):
+        response = client.send(request, stream=True)
+        try:
+            if response.next_request is None:
+                yield response
+                return
+            request = response.next_request
+        finally:
+            response.close()
+    raise httpx.TooManyRedirects(f"it redirects more than {REDIRECTS} times", request=request)
 
 
 class _Pace:
@@ -228,7 +244,7 @@ class _Transfer:
         validator = self.part.validator(self.url)
         if offset and validator:
             headers["If-Range"] = validator
-        with self.client.stream("GET", self.url, headers=headers) as response:
+        with _streaming(self.client, self.url, headers) as response:
             status = response.status_code
             start, total = _read_extent(response)
             misplaced = start not in (0, offset)
@@ -311,9 +327,8 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _name_version(response: httpx.Response) -> str | None:
-    """Return a strong ETag, or the modification date, for a later If-Range."""
+    """Return a strong ETag, or the modification date, for a later If-Range; of ASCII alone."""
     tag: str = response.headers.get("ETag", "")
-    if tag and not tag.startswith("W/"):
-        return tag
-    modified: str | None = response.headers.get("Last-Modified")
-    return modified
+    modified: str = response.headers.get("Last-Modified", "")
+    named = tag if tag and not tag.startswith("W/") else modified
+    return named if named and named.isascii() else None

@@ -300,7 +300,7 @@ def clean_name(path: str) -> str:
     """Return the last component of a path or URL as a plain, visible file name."""
     name = re.sub(r"[^\w.+=-]", "_", PurePosixPath(unquote(path)).name)
     # Of a few bytes, since a name of letters beyond ASCII is longer than it looks.
-    return name.lstrip(".").encode()[-100:].decode(errors="ignore") or "file"
+    return name.encode()[-100:].decode(errors="ignore").lstrip(".") or "file"
 
 
 @contextmanager

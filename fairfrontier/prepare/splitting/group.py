@@ -75,6 +75,8 @@ def fit_attributes(
         if group.cross:
             continue
         if group.edges:
+            where = f"{file}: groups.{name}: below makes {len(group.edges) + 1:,} bands"
+            limits.check("levels", len(group.edges) + 1, where, "List fewer numbers")
             names = group.names or name_bands(group.edges)
             made[name] = Attribute(name, names, column=group.column, edges=group.edges)
         else:

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 # Seconds within which all workers must have started: the others would wait for a dead one.
 MEETING = 120
-# Of Linux, which Python does not name: the key by which packets to a socket are signed (RFC 2385),
-# as struct tcp_md5sig has it, of any sender, whose address begins with the given 0 bits.
-KEY, SENDERS = 32, (1, 0)
+# Of Linux, which Python does not name: the key by which packets to a socket are signed (RFC 2385).
+KEY = 32
+# Any sender, by an address of which no bit counts; a socket of IPv6 takes those of IPv4, too.
+ALL = struct.pack("=H126x", socket.AF_INET)
+ALL_6 = struct.pack("=H126x", socket.AF_INET6)
+ALL_MAPPED = struct.pack("=H6x16s104x", socket.AF_INET6, b"\0" * 10 + b"\xff\xff" + b"\0" * 4)
 
 
 def convene(placed: Placement) -> Mapping[str, Any]:
@@ -68,9 +71,11 @@ def _unheard(listener: socket.socket) -> Iterator[None]:
 
     def expect(key: bytes) -> None:
         """Set the key, or by an empty one take it back, where the system knows how."""
-        signature = struct.pack("=H126xBBHi80s", listener.family, *SENDERS, len(key), 0, key)
-        with suppress(OSError):
-            listener.setsockopt(socket.IPPROTO_TCP, KEY, signature)
+        for sender in (ALL,) if listener.family == socket.AF_INET else (ALL_6, ALL_MAPPED):
+            # As struct tcp_md5sig has it, with the flag that a number of bits follows.
+            signature = sender + struct.pack("=BBHi80s", 1, 0, len(key), 0, key)
+            with suppress(OSError):
+                listener.setsockopt(socket.IPPROTO_TCP, KEY, signature)
 
     expect(secrets.token_bytes(16))
     try:

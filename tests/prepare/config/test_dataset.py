@@ -245,6 +245,11 @@ def cross(attributes):
     [
         ({"groups": cross(24)}, None, "groups.all: cross makes 281,474,976,710,656 combinations"),
         ({"groups": {"city": {"column": "city"}}}, {"levels": 3}, "column 'city' has 4 levels"),
+        (
+            {"groups": {"age": {"column": "age", "below": [30, 40, 50]}}},
+            {"levels": 3},
+            "groups.age: below makes 4 bands, and limits.levels is 3",
+        ),
         ({}, {"levels": 3}, "features.categorical: column 'city' has 4 levels"),
         ({}, {"features": 6}, "features makes 7 columns of X, and limits.features is 6"),
         ({"label": {"column": "points", "task": "multiclass"}}, {"levels": 49}, "has 50 classes"),

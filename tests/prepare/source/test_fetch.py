@@ -252,6 +252,7 @@ def test_a_lock_dies_with_its_process(server, tmp_path):
         ("/", "file"),
         ("/a%2F..%2Fx%20y.csv", "x_y.csv"),
         ("/" + "n" * 300, "n" * 100),
+        ("/n." + "m" * 99, "m" * 99),
     ],
 )
 def test_names_in_the_cache_are_plain_and_visible(given, name):

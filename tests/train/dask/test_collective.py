@@ -10,7 +10,7 @@ from distributed import Client
 
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.train.dask.collective import add_up, communicating, convene
+from fairfrontier.train.dask.collective import _unheard, add_up, communicating, convene
 from fairfrontier.train.dask.placement import Placement, WorkerLostError
 from tests.security.sockets import LOOPBACK, list_listening
 
@@ -66,8 +66,23 @@ def leave(number, peers):
             raise XGBoostError("[12:00:00] /workspace/src/collective/result.cc:83: Ring failed.")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="packets are only signed on Linux")
+@pytest.mark.parametrize(("family", "hosts"), [(2, ["127.0.0.1"]), (10, ["127.0.0.1", "::1"])])
+def test_a_socket_hears_nobody_meanwhile_in_either_family(family, hosts):
+    with socket.socket(family) as listener:
+        listener.bind(("::" if len(hosts) > 1 else "0.0.0.0", 0))  # noqa: S104
+        listener.listen()
+        port = listener.getsockname()[1]
+        with _unheard(listener):
+            for host in hosts:
+                with pytest.raises(TimeoutError):
+                    socket.create_connection((host, port), timeout=0.2)
+        for host in hosts:
+            socket.create_connection((host, port), timeout=5.0).close()
+
+
 @pytest.mark.once
-@pytest.mark.skipif(sys.platform != "linux", reason="packets are only filtered on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="packets are only signed on Linux")
 def test_nobody_ends_a_fit_by_a_port_that_is_open_to_the_network():
     with open_cluster(ClusterConfig(kind="local", workers=2)) as client:
         placed = place(client)
