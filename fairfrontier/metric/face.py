@@ -21,6 +21,8 @@ Array = Any
 
 # Singular values below this share of the largest count as zero.
 TOLERANCE = 1e-10
+# Numbers of unit vectors, and of their products, that are zero up to rounding.
+ROUNDING = 1e-12
 # Rows of one decomposition: bounds memory, whatever the size of the stack.
 BLOCK_ROWS = 8192
 # Triangles that one task of a tree joins.
@@ -323,8 +325,8 @@ def _metric(triangle: Array, directions: int | None) -> FairMetric:
             "Set how many directions are to be ignored.",
         )
     # Zeros up to rounding become zero: a coordinate inside the span has no effect.
-    vectors = to_numpy(xp.where(xp.abs(right) < 1e-12, xp.zeros_like(right), right))
+    vectors = to_numpy(xp.where(xp.abs(right) < ROUNDING, xp.zeros_like(right), right))
     basis = vectors[k:].T
     sigma = basis @ basis.T
-    sigma[np.abs(sigma) < 1e-14] = 0.0
+    sigma[np.abs(sigma) < ROUNDING] = 0.0
     return FairMetric(sigma=sigma, basis=basis, directions=vectors[:k])

@@ -223,6 +223,28 @@ def test_a_table_s_variants_are_at_distance_nothing():
     assert both.sigma == pytest.approx(metric.sigma)
 
 
+@pytest.mark.parametrize(("seed", "n_levels"), [(6797, 2), (9120, 3)])
+def test_no_rounding_stays_where_the_metric_sees_nothing(seed, n_levels):
+    # Trees in single precision would cut between 1e-13 and 0.
+    generator = np.random.default_rng(seed)
+    n = int(generator.integers(200, 1500))
+    generator.integers(2, 6)
+    n_numbers = int(generator.integers(2, 20))
+    generator.random()
+    generator.integers(2, 7)
+    sex, job = generator.integers(0, n_levels, n), generator.integers(0, 3, n)
+    numbers, zone = generator.normal(size=(n, n_numbers)), generator.integers(0, 3, n)
+
+    def encode(sex, job):
+        return np.hstack([numbers, np.eye(n_levels)[sex], np.eye(3)[zone], np.eye(3)[job]])
+
+    of_sex = [encode(np.full(n, level), job) for level in range(n_levels)]
+    of_job = [encode(sex, np.full(n, level)) for level in range(3)]
+    metric = face.learn_from_versions([encode(sex, job), *of_sex, *of_job], directions=None)
+    seen = [metric.project(rows).astype(np.float32) for rows in of_sex[:2]]
+    assert np.array_equal(*seen)
+
+
 def test_the_learner_stacks_rows_with_their_variants():
     split = with_sets(make_split(), region=REGION)
     variants = list(split.train.counterfactuals["region"])
