@@ -148,6 +148,7 @@ def test_prefect_is_known_only_behind_the_doors():
     ]
 
 
+@pytest.mark.once
 def test_the_verbs_need_no_prefect():
     code = (
         "import sys\n"

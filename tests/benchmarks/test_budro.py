@@ -14,6 +14,7 @@ from benchmarks.record import write_records
 PARTS = ["first round", "later round", "3 rounds"]
 
 
+@pytest.mark.once
 def test_both_solvers_and_their_dense_peers_are_measured_and_agree():
     tables = measure_rounds(600, 3, "numpy")
     assert list(tables) == [f"against dense matrices {each}" for each in ("as written", "tuned")]
@@ -38,6 +39,7 @@ def test_disagreement_is_an_error(monkeypatch):
         measure_rounds(300, 2, "numpy")
 
 
+@pytest.mark.once
 def test_nothing_is_timed_while_memory_is_traced(monkeypatch):
     # Where each was called, and for how many rounds; what is timed is whole and comes untraced.
     told = {"ours": [], "peer": [], "making": []}

@@ -6,6 +6,7 @@ from benchmarks.groups import MEASURES, check_equal, compute_theirs, make_rows, 
 from fairfrontier.evaluate.verb import tabulate
 
 
+@pytest.mark.once
 def test_both_sides_are_measured_and_agree():
     records = run(2000, repeat=1)
     assert [each.case for each in records] == ["group table", "group table with intervals"]

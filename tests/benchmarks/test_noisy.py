@@ -13,6 +13,7 @@ def test_the_peer_trains_the_same_model():
     assert record.ratio > 0
 
 
+@pytest.mark.once
 def test_grids_and_inner_players_are_measured():
     part = make_part()
     (grid,) = compare_grid(part, "naive", 10, "numpy")

@@ -38,6 +38,7 @@ def test_calls_of_all_oracles_are_measured():
     assert all(each.ours_seconds > 0 for each in records)
 
 
+@pytest.mark.once
 def test_bounded_group_loss_is_measured_at_one_objective():
     short, long = measure_bounded_loss(make_table(classes=True), iterations=20, repeat=1)
     assert short.peer == long.peer == "fairlearn"

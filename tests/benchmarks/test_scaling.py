@@ -12,6 +12,7 @@ class History:
         self.history_ = dict.fromkeys(("eta", "cost", "objective"), np.array([value]))
 
 
+@pytest.mark.once
 def test_fits_on_one_and_two_workers_are_measured_and_agree():
     options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with Client(processes=False, set_as_default=False, n_workers=2, **options) as client:

@@ -88,6 +88,7 @@ def test_help_shows_descriptions_choices_and_defaults():
         assert text in shown
 
 
+@pytest.mark.once
 def test_plain_commands_import_no_prefect(root):
     commands = [["--help"], ["debias", "--help"], ["list", "figures"]]
     code = (

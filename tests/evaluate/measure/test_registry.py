@@ -53,6 +53,7 @@ def test_a_name_is_given_once(monkeypatch):
         measure("fresh", what="another")(MEASURES.find)
 
 
+@pytest.mark.once
 def test_listing_imports_no_figures_and_no_flows():
     code = (
         "import sys; from fairfrontier.evaluate.measure.registry import MEASURES;"

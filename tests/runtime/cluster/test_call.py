@@ -22,6 +22,7 @@ from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ClusterError
 
 
+@pytest.mark.once
 def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
     # Two hours fast at the first look, and right at all others.
     turned = iter([0.0, 7200.0])
@@ -57,6 +58,7 @@ def test_a_scheduler_that_speaks_to_all_its_clients_is_connected_to():
             connect(scheduler.address, security=client.security, timeout=30)
 
 
+@pytest.mark.once
 def test_workers_are_started_afresh():
     with open_cluster(ClusterConfig(kind="local", workers=1, timeout=90)) as client:
         # So long is a worker that died waited for.
@@ -110,6 +112,7 @@ def test_a_scheduler_that_is_killed_is_noticed_at_once():
                 call_worker(client, abs, -1)
 
 
+@pytest.mark.once
 def test_workers_that_dask_does_not_bring_back_are_started_again():
     with (
         open_cluster(ClusterConfig(kind="local", workers=1)) as client,
@@ -123,6 +126,7 @@ def test_workers_that_dask_does_not_bring_back_are_started_again():
             assert dask.compute(dask.delayed(abs)(-1), 2) == (1, 2)
 
 
+@pytest.mark.once
 def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
     monkeypatch.setattr(call, "RETURN", 1.0)
     options = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0"}

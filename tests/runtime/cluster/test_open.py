@@ -38,6 +38,7 @@ def test_inline_has_no_client():
         assert client is None
 
 
+@pytest.mark.once
 def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers():
     from distributed import default_client
 
@@ -70,6 +71,7 @@ def test_the_dashboard_is_named(caplog):
     assert link.startswith(("http://127.0.0.1:", "https://127.0.0.1:"))
 
 
+@pytest.mark.once
 def test_nothing_that_a_cluster_starts_imports_from_the_current_folder(tmp_path):
     # The resource tracker of multiprocessing imports signal before all else, and spawn pickle.
     for name in ("signal", "pickle"):
@@ -109,6 +111,7 @@ print(dask.config.get("distributed.comm.tls.min-version"))
     assert done.stdout == "1.2\n", done.stderr
 
 
+@pytest.mark.once
 def test_two_clusters_live_side_by_side():
     config = ClusterConfig(kind="local", workers=1)
     with open_cluster(config) as one, open_cluster(config) as other:
@@ -129,6 +132,7 @@ with dask.config.set(temporary_directory=sys.argv[1]):
 """
 
 
+@pytest.mark.once
 def test_what_a_killed_cluster_leaves_goes_with_the_next_one(tmp_path):
     # Certificates of running clusters lie in the same place as those that are left.
     settings = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -161,6 +165,7 @@ def test_where_its_place_is_taken_a_cluster_uses_another_one_again(tmp_path):
     assert list(left.iterdir()) == []
 
 
+@pytest.mark.once
 def test_other_processes_can_neither_call_nor_watch_a_local_cluster():
     from distributed.core import connect
     from distributed.security import Security

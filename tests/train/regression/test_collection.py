@@ -227,6 +227,7 @@ class Loss:
             self.lose()
 
 
+@pytest.mark.once
 def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
     X, y, groups, weight = draw()
     # Without convergence there is progress to tell.

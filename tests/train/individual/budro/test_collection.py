@@ -229,6 +229,7 @@ def agree(model, X, y, metric, weight, client):
         assert_same(local, spread, X)
 
 
+@pytest.mark.once
 def test_one_and_two_processes_agree(processes, rows):
     X, y, weight, metric = rows
     agree(BuDRO(**SMALL), X, y, metric, weight, processes)
