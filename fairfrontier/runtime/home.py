@@ -20,10 +20,10 @@ def read_path(given: str | Path) -> Path:
     """Return a path that somebody gave, ``~`` expanded; raise ConfigError for what can be none."""
     try:
         path = Path(given).expanduser()
-        path.exists()  # refuses zero bytes and names that are too long
+        path.exists()  # refuses names that are too long
         str(path).encode()  # and bytes that are not UTF-8, which no report can name
     except (OSError, RuntimeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = str(error.strerror if isinstance(error, OSError) else error).removesuffix(".")
         raise ConfigError(f"{str(given)!r} is no usable path: {reason}.", "Correct it.") from None
     return path
 

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fairfrontier.prepare.config.section import (
     Character,
@@ -21,7 +21,8 @@ from fairfrontier.prepare.config.section import (
     short_for,
 )
 from fairfrontier.runtime.config import Model, fault
-from fairfrontier.runtime.errors import repeated
+from fairfrontier.runtime.errors import ConfigError, repeated
+from fairfrontier.runtime.home import read_path
 
 MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 # Codes in which ASCII is ASCII, so that text is cut into lines and blocks before it is decoded.
@@ -42,6 +43,18 @@ def is_address(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
+def _check_path(path: str) -> str:
+    if not is_address(path):
+        try:
+            read_path(path)
+        except ConfigError as error:
+            raise fault(error.fault.removesuffix("."), error.mend) from None
+    return path
+
+
+Place = Annotated[Name, AfterValidator(_check_path)]
+
+
 class Origin(Model):
     """Where a file may come from.
 
@@ -52,7 +65,7 @@ class Origin(Model):
       package index that pip is configured for.
     """
 
-    path: Name | None = Field(
+    path: Place | None = Field(
         default=None, description="A local file.", examples=["~/data/table.csv"]
     )
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = Field(
@@ -87,7 +100,7 @@ class Origin(Model):
 class SourceFile(Model):
     """One file of a table: at a path, or from sources; with both, the path is tried first."""
 
-    path: Name | None = Field(
+    path: Place | None = Field(
         default=None,
         description="The file, relative to the project or to the YAML's folder; or its address in "
         "an object store.",
@@ -174,7 +187,7 @@ class Source(Model):
     thousands: Literal[",", ".", " ", "'"] | None = Field(
         default=None,
         description="The mark between thousands, as in 1.234,5; without it, cells such as 1.234 "
-        "are refused beside a decimal comma.",
+        "are refused beside a decimal comma. Where it is a point, 12.5 and 12,5 are one level.",
         examples=["."],
     )
     sha256: Sha256 | None = Field(

@@ -146,6 +146,8 @@ def test_the_example_is_valid_and_frozen():
         ),
         ("protected", {"origin": "ordinal"}, "protected.origin"),
         ("dataset", "a b", "dataset"),
+        ("source.path", "~nosuchuser/x", "source.path.*'~nosuchuser/x' is no usable path: Could"),
+        ("source.path", ["a.csv", "x" * 300], "source.path.1.*is no usable path: File name"),
     ],
 )
 def test_every_mistake_names_file_key_and_mend(path, value, message):
