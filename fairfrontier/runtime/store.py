@@ -150,6 +150,7 @@ class Store:
             pass
 
     def _publish(self, work: Path, kind: str, key: str) -> None:
+        self.read(kind, key)  # removes one that is damaged, or a link
         entry = self.path(kind, key)
         if (link := _find_link(entry)) is not None:
             raise StoreError(f"{link} is a link, and cannot be removed.", "Remove it yourself.")
