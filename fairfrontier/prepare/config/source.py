@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError, repeated
 from fairfrontier.runtime.home import read_path
 
+# Of a file or folder, on the file systems that are in use.
+LONGEST_PART = 255
 MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 # Codes in which ASCII is ASCII, so that text is cut into lines and blocks before it is decoded.
 Encoding = Literal["cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15"]
@@ -44,9 +47,13 @@ def is_address(path: str) -> bool:
 
 
 def _check_path(path: str) -> str:
-    if not is_address(path):
+    # Whether a folder may be read is asked with the table: others can do without.
+    parts = () if is_address(path) else Path(path).parts
+    if any(len(part.encode(errors="replace")) > LONGEST_PART for part in parts):
+        raise fault(f"a name in the path is longer than {LONGEST_PART} bytes", "Correct it.")
+    if parts and parts[0].startswith("~"):
         try:
-            read_path(path)
+            read_path(parts[0])
         except ConfigError as error:
             raise fault(error.fault.removesuffix("."), error.mend) from None
     return path
