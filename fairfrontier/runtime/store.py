@@ -150,7 +150,9 @@ class Store:
             pass
 
     def _publish(self, work: Path, kind: str, key: str) -> None:
-        self.read(kind, key)  # removes one that is damaged, or a link
+        # The same key means the same content; what is damaged, or a link, is removed.
+        if self.read(kind, key) is not None:
+            return
         entry = self.path(kind, key)
         if (link := _find_link(entry)) is not None:
             raise StoreError(f"{link} is a link, and cannot be removed.", "Remove it yourself.")
@@ -160,7 +162,7 @@ class Store:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            # If another writer was first, the same key means the same content.
+            # Another writer was faster, or what is damaged could not be removed.
             fault = _find_fault(entry, kind, key)
             if fault is not None:
                 raise StoreError(
