@@ -44,7 +44,7 @@ from fairfrontier.study.stage import RunContext
 
 GROUP, FILE = 50_000, 1_000_000
 BINS = 0.02
-# 128 bytes a row, as text has: codes of the few values of these columns would be 5.
+# As long as text is: codes of the few values of these columns would be 5 bytes a row.
 PLAIN: dict[str, Any] = {"use_dictionary": False, "compression": "NONE"}
 # Methods whose measures are those of rows in memory.
 ALIKE = ("gbdt", "thresholds", "linear")
@@ -57,6 +57,7 @@ MOVED = {
     "capital-gain": (200, 0, 99_999),
     "capital-loss": (50, 0, 4_356),
     "hours-per-week": (4, 1, 99),
+    "fnlwgt": (5_000, 12_285, 1_490_400),
 }
 STUDY = {
     "study": "scale",
@@ -112,9 +113,8 @@ def write_rows(folder: Path, n: int, seed: int = 0) -> int:
     import pyarrow.parquet as pq
 
     home = find_home()
-    table = fit_table(make_request("adult", home=home)).frame
-    columns = [*MOVED, "workclass", "marital-status", "occupation", "relationship"]
-    table = table[[*columns, "sex", "race", "income"]]
+    adult = fit_table(make_request("adult", home=home))
+    table = adult.raw.frame.loc[adult.frame.index].astype(dict.fromkeys(MOVED, np.float64))
     folder.mkdir(parents=True, exist_ok=True)
     for first in range(0, n, FILE):
         path, writer = folder / f"{first // FILE:05d}.parquet", None
