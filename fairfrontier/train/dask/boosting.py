@@ -30,6 +30,10 @@ class Block:
         # Dask estimates memory and transfers by it.
         return sum(each.nbytes for each in vars(self).values() if each is not None)
 
+    def batch(self) -> Mapping[str, np.ndarray]:
+        """Return what XGBoost bins."""
+        return {"data": self.X, "label": self.y, "weight": self.weight}
+
 
 @dataclass(frozen=True, eq=False)
 class Boosting:
@@ -49,23 +53,30 @@ Grow = Callable[[Boosting], tuple[xgboost.Booster, Any]]
 
 
 class Batches(xgboost.DataIter):
-    """Blocks one after the other, as often as XGBoost asks for them."""
+    """Rows, labels and weights of partitions, one after the other, as often as XGBoost asks."""
 
-    def __init__(self, make: Callable[[], Iterator[Block]]) -> None:
+    def __init__(self, make: Callable[[], Iterator[Mapping[str, np.ndarray]]]) -> None:
         super().__init__(release_data=True)
         self.make = make
-        self.blocks = make()
+        self.batches = make()
 
     def next(self, input_data: Callable[..., Any]) -> bool:
-        """Hand over the next block, if there is one."""
-        block = next(self.blocks, None)
-        if block is not None:
-            input_data(data=block.X, label=block.y, weight=block.weight)
-        return block is not None
+        """Hand over the next batch, if there is one."""
+        batch = next(self.batches, None)
+        if batch is not None:
+            input_data(**batch)
+        return batch is not None
 
     def reset(self) -> None:
         """Begin anew."""
-        self.blocks = self.make()
+        self.batches = self.make()
+
+
+def bin_rows(
+    make: Callable[[], Iterator[Mapping[str, np.ndarray]]], n_jobs: int
+) -> xgboost.QuantileDMatrix:
+    """Return the bins of batches of XGBoost's ``data``, ``label`` and ``weight``, a byte a cell."""
+    return xgboost.QuantileDMatrix(Batches(make), nthread=n_jobs)
 
 
 def boost_partitions(
@@ -97,13 +108,13 @@ def boost_partitions(
         blocks = X.to_delayed().reshape(-1)
         ends = np.cumsum(X.chunks[0])
 
-        def make() -> Iterator[Block]:
+        def make() -> Iterator[Mapping[str, np.ndarray]]:
             for block, end in zip(blocks, ends, strict=True):
                 (rows,) = dask.compute(block)
                 here = slice(end - len(rows), end)
-                yield make_block(0, rows, y[here], weight[here])
+                yield make_block(0, rows, y[here], weight[here]).batch()
 
-        return grow(Boosting(_bin(make, n_jobs), y, weight, code, np.asarray))
+        return grow(Boosting(bin_rows(make, n_jobs), y, weight, code, np.asarray))
 
     def fit(workers: Client) -> tuple[xgboost.Booster, Any]:
         names = ("y", "sample_weight", "codes")
@@ -147,10 +158,6 @@ def _boost(
     y, weight = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("y", "weight"))
     code = None if blocks[0].code is None else np.concatenate([b.code for b in blocks])
     with communicating(**peers):
-        data = _bin(lambda: iter(blocks), n_jobs)
+        data = bin_rows(lambda: (block.batch() for block in blocks), n_jobs)
         booster, more = grow(Boosting(data, y, weight, code, add_up))
     return bytes(booster.save_raw("ubj")), more
-
-
-def _bin(make: Callable[[], Iterator[Block]], n_jobs: int) -> xgboost.QuantileDMatrix:
-    return xgboost.QuantileDMatrix(Batches(make), nthread=n_jobs)

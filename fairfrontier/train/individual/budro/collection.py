@@ -40,16 +40,17 @@ SPELL = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of the partition of a number."""
+    """Rows of the partition of a number, X in XGBoost's own precision, and embedded as z."""
 
     number: int
     X: np.ndarray
+    z: np.ndarray
     y: np.ndarray
     weight: np.ndarray
 
     def __sizeof__(self) -> int:
         # Dask estimates memory and transfers by it.
-        return self.X.nbytes + self.y.nbytes + self.weight.nbytes
+        return self.X.nbytes + self.z.nbytes + self.y.nbytes + self.weight.nbytes
 
 
 def fit_collection(
@@ -127,8 +128,11 @@ def _fit(
     progress: Callable[[int, int], None] | None,
     timeout: float,
 ) -> Boosted:
-    names = ("y", "sample_weight")
-    placed = place_partitions(make_block, arrays, names=names, client=client, timeout=timeout)
+    names, sources = ("y", "sample_weight"), setting.transport.sources
+    single = sources is not None and sources < arrays[0].shape[0]
+    placed = place_partitions(
+        make_block, arrays, (metric, single), names=names, client=client, timeout=timeout
+    )
     try:
         counts = placed.call(count_rows)
         starts, total = {}, 0
@@ -138,7 +142,7 @@ def _fit(
             check_rows(np.zeros(0, dtype=np.int64))
         # A worker without rows would have no bins to agree on.
         placed = placed.keep([any(size for _, size in blocks) for blocks in counts])
-        state = placed.make_each(begin, setting, metric, starts, total, convene(placed))
+        state = placed.make_each(begin, setting, starts, total, convene(placed))
         # Whatever is needed of the rows is in the state.
         placed.drop()
         done, count = 1, 1
@@ -161,9 +165,13 @@ def _fit(
         placed.release()
 
 
-def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:
-    """Return the rows of a partition that have a weight above 0."""
-    return Block(number, *take_rows(np.asarray(X, dtype=np.float64), y, sample_weight))
+def make_block(
+    number: int, X: Any, y: Any, sample_weight: Any, metric: FairMetric, single: bool
+) -> Block:
+    """Return the rows of a partition that have a weight above 0, z in ``single`` precision."""
+    rows, codes, weight = take_rows(np.asarray(X, dtype=np.float64), y, sample_weight)
+    z = np.asarray(metric.embed(rows), dtype=np.float32 if single else np.float64)
+    return Block(number, rows.astype(np.float32), z, codes, weight)
 
 
 def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
@@ -174,7 +182,6 @@ def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
 def begin(
     blocks: Sequence[Block],
     setting: BoostingSetting,
-    metric: FairMetric,
     starts: Mapping[int, int],
     n_samples: int,
     peers: Mapping[str, Any],
@@ -185,14 +192,12 @@ def begin(
     filled = [block for block in blocks if len(block.y)]
     sources = setting.transport.sources
     if sources is not None and sources < n_samples:
-        return _begin_shared(filled, setting, metric, sources, peers)
+        return _begin_shared(filled, setting, sources, peers)
     X = np.concatenate([block.X for block in filled])
+    z, y, weight = _join(filled)
     rows = np.concatenate([starts[block.number] + np.arange(len(block.y)) for block in filled])
-    z = np.asarray(metric.embed(X))
     table = np.zeros((n_samples, z.shape[1] + 2))
-    table[rows, 0] = np.concatenate([block.y for block in filled])
-    table[rows, 1] = np.concatenate([block.weight for block in filled])
-    table[rows, 2:] = z
+    table[rows, 0], table[rows, 1], table[rows, 2:] = y, weight, z
     with communicating(**peers):
         table = add_up(table)
         workers = WorkerGroup(get_rank(), get_world_size(), add_up, rows)
@@ -202,23 +207,26 @@ def begin(
 
 
 def _begin_shared(
-    blocks: Sequence[Block],
-    setting: BoostingSetting,
-    metric: FairMetric,
-    sources: int,
-    peers: Mapping[str, Any],
+    blocks: Sequence[Block], setting: BoostingSetting, sources: int, peers: Mapping[str, Any]
 ) -> SharedState:
     """Take the first round of rows that stay here, in single precision."""
     from xgboost.collective import get_rank, get_world_size
 
-    X = np.concatenate([block.X.astype(np.float32) for block in blocks])
-    z = np.concatenate([np.asarray(metric.embed(block.X), dtype=np.float32) for block in blocks])
-    y, weight = (
-        np.concatenate([getattr(block, name) for block in blocks]) for name in ("y", "weight")
-    )
+    z, y, weight = _join(blocks)
+    X = [block.X for block in blocks]
     with communicating(**peers):
         process = Process(get_rank(), get_world_size(), add_up)
-        return SharedState(setting, X, y, z, weight, process, sources)
+        return SharedState(
+            setting, X, y, z.astype(np.float32, copy=False), weight, process, sources
+        )
+
+
+def _join(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return z, y and weights of blocks, one after the other."""
+    z, y, weight = (
+        np.concatenate([getattr(block, name) for block in blocks]) for name in ("z", "y", "weight")
+    )
+    return z, y, weight
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:

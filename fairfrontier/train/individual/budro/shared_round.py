@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import xgboost
 
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import ClusterError, DataError
+from fairfrontier.train.dask.boosting import bin_rows
 from fairfrontier.train.individual.budget import find_budget
 from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.round import BoostingSetting, BoostingState, scale_classes
@@ -44,22 +47,24 @@ class SharedCases(WorstCases):
 class SharedState(BoostingState):
     """Boosting in progress on rows of which no process has all.
 
-    ``z`` (n_rows, k), float32, are this process's embedded rows, and are centred in place. What
-    processes exchange are the sources of a round, the columns that are checked, a few sums, and
-    histograms of gradients.
+    ``X`` are this process's rows, float32 arrays one after the other, and ``z`` (n_rows, k),
+    float32, the same embedded, which are centred in place. Of X the state keeps the bins alone
+    where the tree method is ``hist``. What processes exchange are the sources of a round, the
+    columns that are checked, a few sums, and histograms of gradients.
     """
 
     def __init__(
         self,
         setting: BoostingSetting,
-        X: np.ndarray,
+        X: Sequence[np.ndarray],
         y: np.ndarray,
         z: np.ndarray,
         weight: np.ndarray,
         process: Process,
         sources: int,
     ) -> None:
-        self.setting, self.X, self.workers = setting, X, process
+        self.setting, self.batches, self.workers = setting, list(X), process
+        self.bin_bytes = sum(each.size for each in X)
         finite = np.isfinite(z).all(axis=1)
         if process.add_up(np.array([float((~finite).sum())]))[0] > 0:
             raise DataError(
@@ -86,13 +91,24 @@ class SharedState(BoostingState):
         self.start(y, weight, mass, int(count.sum()))
 
     def __sizeof__(self) -> int:
-        return int(self.X.nbytes + 3 * self.embedded_bytes)
+        kept = sum(each.nbytes for each in self.batches)
+        return int(kept + self.bin_bytes + 1.5 * self.embedded_bytes)
 
     def _require_data(self) -> xgboost.DMatrix:
-        if self.data is None and self.setting.tree_method == "hist":
-            # Without a copy of the rows beside the bins.
-            self.data = xgboost.QuantileDMatrix(self.X, nthread=self.setting.n_jobs)
-        return super()._require_data()
+        if self.data is not None:
+            return self.data
+        if not self.batches:
+            # The bins cannot be pickled.
+            raise ClusterError(
+                "The rows of budro were moved out of a worker's memory.",
+                "Give the workers more memory, or choose more of them.",
+            )
+        if self.setting.tree_method == "hist":
+            batches, self.batches = self.batches, []
+            self.data = bin_rows(lambda: ({"data": each} for each in batches), self.setting.n_jobs)
+        else:
+            self.data = xgboost.DMatrix(np.concatenate(self.batches), nthread=self.setting.n_jobs)
+        return self.data
 
     def _gather(self, margin: np.ndarray) -> np.ndarray:
         return margin
