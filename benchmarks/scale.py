@@ -2,22 +2,29 @@
 
 Run ``python -m benchmarks.scale [--rows N] [--workers W ...] [--memory 3GiB] [--budro T] [--sensei]
 [--check] [--folder F]``. Rows are drawn with a seed from those of Adult, numbers moved a little,
-and written as Parquet of 50,000 rows a row group, to FOLDER, which is kept, or to a temporary one.
+and written as Parquet of 50,000 rows a row group, to FOLDER, which is kept with the measures of
+every run, or to a temporary one.
 A study then learns the subspace, boosts 50 trees, fits a logistic regression and thresholds behind
 the trees, with ``--budro`` also T rounds of BuDRO by 5,000 sources, and with ``--sensei`` one epoch
 of SenSeI, and ends with its frontier and report; no worker may exceed ``--memory``, beyond which
 Dask kills it. Seconds are those of the whole run on fresh workers and an empty store, once for
 every number of workers, the peer being the first of them; the memory is the resident peak of the
-worst worker, and of this process, which has labels, groups and scores. ``--check`` runs the same
-rows in memory, too, and stops where a measure of the logistic regression differs by more than 1e-9,
-or one of the trees by more than ``BINS``, since features with more values than bins are cut at
-approximate quantiles. Those of other methods are shown alone: the optimum of the metric is one that
-L-BFGS only approaches, and minibatches of rows in another order are others.
+worst worker, and of this process, which has labels, groups and scores. What a run left in FOLDER is
+read where there is such a run.
+
+``--check`` runs the first 100,000 rows in memory, too, and in partitions, and stops where a measure
+of the logistic regression differs by more than 1e-9, or one of the trees by more than ``BINS``,
+since features with more values than bins are cut at approximate quantiles. Those of other methods
+are shown alone: the optimum of the metric is one that L-BFGS only approaches, and minibatches of
+rows in another order are others. Where there are more rows, the frontier of all is compared with
+the 95% intervals of the one in memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import resource
 import tempfile
 import time
@@ -43,7 +50,8 @@ from fairfrontier.study.run import ThreadRunner, run_stages, start_study
 from fairfrontier.study.stage import RunContext
 
 GROUP, FILE = 50_000, 1_000_000
-BINS = 0.02
+# Rows that are also run in memory, and how far measures of trees may be off there.
+SAMPLE, BINS = 100_000, 0.02
 # As long as text is: codes of the few values of these columns would be 5 bytes a row.
 PLAIN: dict[str, Any] = {"use_dictionary": False, "compression": "NONE"}
 # Methods whose measures are those of rows in memory.
@@ -59,7 +67,7 @@ MOVED = {
     "hours-per-week": (4, 1, 99),
     "fnlwgt": (5_000, 12_285, 1_490_400),
 }
-STUDY = {
+STUDY: dict[str, Any] = {
     "study": "scale",
     "dataset": "scale",
     "metric": {"name": "subspace"},
@@ -79,6 +87,9 @@ STUDY = {
     "objective": "balanced_accuracy",
     "frontier": {"fairness": ["consistency:spouse", "tpr_difference:sex"]},
 }
+FRONTIER = {"balanced_accuracy": "", "consistency": "spouse", "tpr_difference": "sex"}
+# What tells a model from others, but for its setting, in which an epoch depends on the rows.
+KEYS = ["method", "seed", "part", "measure", "group"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,18 @@ class Measured:
     def total(self) -> float:
         """Seconds of the whole run."""
         return self.seconds["total"]
+
+    def write(self, path: Path) -> None:
+        """Write points as ``path``.parquet, and all else as ``path``.json."""
+        self.points.to_parquet(path.with_suffix(".parquet"))
+        rest = {key: value for key, value in vars(self).items() if key != "points"}
+        path.with_suffix(".json").write_text(json.dumps(rest), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Measured:
+        """Return what `write` wrote."""
+        rest = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        return cls(points=pd.read_parquet(path.with_suffix(".parquet")), **rest)
 
 
 def draw_rows(table: pd.DataFrame, n: int, generator: np.random.Generator) -> pd.DataFrame:
@@ -192,8 +215,7 @@ def run(home: Path, workers: int | None, limit: str) -> Measured:
 
 def check_points(lazy: pd.DataFrame, inside: pd.DataFrame) -> Mapping[str, float]:
     """Return the largest difference of each method's measures; stop where one is too large."""
-    keys = ["method", "setting", "seed", "part", "measure", "group"]
-    both = lazy.merge(inside, on=keys, suffixes=("", "_inside"), validate="one_to_one")
+    both = lazy.merge(inside, on=KEYS, suffixes=("", "_inside"), validate="one_to_one")
     if len(both) != len(lazy):
         raise SystemExit("The two runs have different measures.")
     both["gap"] = (both["value"] - both["value_inside"]).abs()
@@ -206,49 +228,72 @@ def check_points(lazy: pd.DataFrame, inside: pd.DataFrame) -> Mapping[str, float
     return gaps
 
 
+def compare_frontier(points: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
+    """Return the frontier's measures on test of both, and whether the first is in the interval."""
+    both = points.merge(inside, on=KEYS, suffixes=("", "_inside"), validate="one_to_one")
+    both = both[(both["part"] == "test") & (both["measure"].map(FRONTIER) == both["group"])]
+    within = both["value"].between(both["low_inside"], both["high_inside"])
+    columns = ["method", "measure", "value", "value_inside", "low_inside", "high_inside"]
+    return both[columns].assign(within=within)
+
+
 def _find_peak() -> float:
     """Return the resident peak of this process, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(
-    folder: Path, rows: int, workers: list[int], limit: str, check: bool, methods: Mapping[str, Any]
-) -> list[Record]:
-    """Return the records of one study on each number of workers."""
+    folder: Path, rows: int, workers: int | None, limit: str, methods: Mapping[str, Any]
+) -> Measured:
+    """Return a run on the first so many rows, in memory without workers, or what is left of it."""
+    digest = hashlib.sha256(json.dumps([methods, limit]).encode()).hexdigest()[:8]
+    place = folder / f"run-{rows}-{workers or 'memory'}-{digest}"
+    if place.with_suffix(".json").is_file():
+        return Measured.read(place)
     source = folder / f"rows-{rows}"
     start = time.perf_counter()
     size = write_rows(source, rows)
     print(f"{rows:,} rows, {size / 2**20:,.0f} MiB, written in {time.perf_counter() - start:.0f} s")
-    records, first = [], None
-    for count in workers:
-        with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as home:
-            make_project(Path(home), source, "dask", methods)
-            done = run(Path(home), count, limit)
-        stages = ", ".join(f"{name} {value:.0f} s" for name, value in done.seconds.items())
-        print(f"{count} worker(s): {stages}; worst worker {done.worker_mib:,.0f} MiB of {limit}, "
-              f"this process {done.own_mib:,.0f} MiB")  # fmt: skip
-        first = first or done
-        records.append(
-            Record(
-                case=f"study in partitions, {count} worker" + "s" * (count > 1),
-                n=rows,
-                ours_seconds=done.total,
-                peer=f"{workers[0]} worker(s)",
-                peer_seconds=first.total,
-                ratio=first.total / done.total,
-                ours_peak_mib=done.worker_mib,
-                peer_peak_mib=first.worker_mib,
-                backend="numpy",
-            )
+    with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as home:
+        make_project(Path(home), source, "dask" if workers else "auto", methods)
+        done = run(Path(home), workers, limit)
+    done.write(place)
+    return done
+
+
+def check(
+    folder: Path, run: Measured, rows: int, workers: int, limit: str, methods: Mapping[str, Any]
+) -> None:
+    """Compare partitions with memory on the first rows, and the run of all with those."""
+    sample = min(rows, SAMPLE)
+    inside = measure(folder, sample, None, limit, methods)
+    lazy = run if sample == rows else measure(folder, sample, workers, limit, methods)
+    gaps = check_points(lazy.points, inside.points)
+    told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
+    print(f"{sample:,} rows in memory: {inside.total:.0f} s; largest differences: {told}")
+    if sample < rows:
+        compared = compare_frontier(run.points, inside.points)
+        print(compared.round(4).to_string(index=False))
+        print(f"{compared['within'].mean():.0%} of {len(compared)} within the intervals in memory")
+
+
+def make_records(rows: int, runs: Mapping[int, Measured]) -> list[Record]:
+    """Return the records of runs by their number of workers, of which the first is the peer."""
+    first, peer = next(iter(runs.items()))
+    return [
+        Record(
+            case=f"study in partitions, {count} worker" + "s" * (count > 1),
+            n=rows,
+            ours_seconds=done.total,
+            peer=f"{first} worker(s)",
+            peer_seconds=peer.total,
+            ratio=peer.total / done.total,
+            ours_peak_mib=done.worker_mib,
+            peer_peak_mib=peer.worker_mib,
+            backend="numpy",
         )
-    if check and first is not None:
-        with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as home:
-            make_project(Path(home), source, "auto", methods)
-            inside = run(Path(home), None, limit)
-        gaps = check_points(first.points, inside.points)
-        told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
-        print(f"in memory: {inside.total:.0f} s; largest differences: {told}")
-    return records
+        for count, done in runs.items()
+    ]
 
 
 def main() -> None:
@@ -265,7 +310,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scale-") as scratch:
         folder = (chosen.folder or Path(scratch)).resolve()
         methods = list_methods(chosen.rows, chosen.budro, chosen.sensei)
-        records = measure(folder, chosen.rows, chosen.workers, chosen.memory, chosen.check, methods)
+        runs = {}
+        for count in chosen.workers:
+            done = measure(folder, chosen.rows, count, chosen.memory, methods)
+            stages = ", ".join(f"{name} {value:.0f} s" for name, value in done.seconds.items())
+            print(
+                f"{count} worker(s): {stages}; worst worker {done.worker_mib:,.0f} MiB of "
+                f"{chosen.memory}, this process {done.own_mib:,.0f} MiB"
+            )
+            runs[count] = done
+        if chosen.check:
+            count, done = next(iter(runs.items()))
+            check(folder, done, chosen.rows, count, chosen.memory, methods)
+    records = make_records(chosen.rows, runs)
     show_records("scale", records)
     print(write_records("scale", records))
 

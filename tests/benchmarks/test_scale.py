@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import MOVED, check_points, list_methods, write_rows
+from benchmarks.scale import (
+    MOVED,
+    Measured,
+    check_points,
+    compare_frontier,
+    list_methods,
+    write_rows,
+)
 
 
 def test_rows_are_like_adults_and_the_same_for_a_seed(tmp_path, monkeypatch):
@@ -37,3 +44,32 @@ def test_measures_that_differ_stop_the_run():
     assert check_points(points, other)["gbdt"] == pytest.approx(0.001)
     with pytest.raises(SystemExit, match="linear differ"):
         check_points(points, points.assign(value=0.8 + np.array([0.0, 1e-8])))
+
+
+def test_what_a_run_left_is_read_again(tmp_path):
+    points = pd.DataFrame({"method": ["gbdt"], "value": [0.8]})
+    Measured({"total": 2.0}, 600.0, 700.0, points).write(tmp_path / "run")
+    again = Measured.read(tmp_path / "run")
+    assert (again.total, again.worker_mib, again.own_mib) == (2.0, 600.0, 700.0)
+    pd.testing.assert_frame_equal(again.points, points)
+
+
+def test_a_frontier_is_compared_with_the_intervals_of_its_own_measures():
+    keys = {"method": "gbdt", "seed": 0}
+    rows = [
+        ("test", "balanced_accuracy", "", 0.80),
+        ("test", "consistency", "spouse", 0.95),
+        ("test", "balanced_accuracy", "sex=Male", 0.70),
+        ("validation", "balanced_accuracy", "", 0.81),
+    ]
+    inside = pd.DataFrame(
+        [
+            keys | {"part": part, "measure": name, "group": group, "value": value,
+                    "low": value - 0.01, "high": value + 0.01}
+            for part, name, group, value in rows
+        ]
+    )  # fmt: skip
+    moved = inside.assign(value=inside["value"] + np.array([0.009, -0.011, 0.0, 0.0]))
+    compared = compare_frontier(moved, inside)
+    assert compared["measure"].tolist() == ["balanced_accuracy", "consistency"]
+    assert compared["within"].tolist() == [True, False]
