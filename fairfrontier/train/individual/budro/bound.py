@@ -31,6 +31,8 @@ ENTRIES = 1 << 26
 TILE = 1 << 20
 # Largest number of pairs that are kept, besides some for each column.
 MANY = 1 << 20
+# Rows, about, by which the coordinates of more of them are judged.
+SPREAD = 1 << 20
 
 
 class Bounds:
@@ -303,25 +305,29 @@ class BoundsCache:
         return BoundsCache, ()
 
 
-def split_points(point: np.ndarray, largest: int) -> tuple[np.ndarray, np.ndarray]:
+def split_points(
+    point: np.ndarray, largest: int, number: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Cut points (n, k) in two across the coordinate of largest variance, and so on.
 
-    Returns the points block by block, and where each block of at most ``largest`` points begins in
-    that order. Costs O(n k log n). A cut does not separate points of equal coordinate if a cut
-    nearby does not, so that a category stays together.
+    Returns the points block by block, or those of the rows ``number``, and where each block of at
+    most ``largest`` points begins in that order. Costs O(n k log n) operations, and O(n) memory
+    beside the points. A cut does not separate points of equal coordinate if a cut nearby does not,
+    so that a category stays together.
     """
-    order = np.arange(point.shape[0])
-    ranges, start = [(0, point.shape[0])], []
+    order = np.arange(point.shape[0]) if number is None else number.copy()
+    ranges, start = [(0, order.size)], []
     while ranges:
         first, stop = ranges.pop()
         if stop - first <= largest:
             start.append(first)
             continue
-        members = point[order[first:stop]]
-        axis = int(np.argmax(members.var(axis=0)))
-        rising = np.argsort(members[:, axis], kind="stable")
-        order[first:stop] = order[first:stop][rising]
-        cut = first + _find_gap(members[rising, axis])
+        members = order[first:stop]
+        axis = int(np.argmax(point[members[:: 1 + members.size // SPREAD]].var(axis=0)))
+        value = point[members, axis]
+        rising = np.argsort(value, kind="stable")
+        order[first:stop] = members[rising]
+        cut = first + _find_gap(value[rising])
         ranges += [(first, cut), (cut, stop)]
     return order, np.sort(np.asarray(start, dtype=np.int64))
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SPELL = 10.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Block:
     """Rows of the partition of a number, X in XGBoost's own precision, and embedded as z."""
 
@@ -51,6 +51,12 @@ class Block:
     def __sizeof__(self) -> int:
         # Dask estimates memory and transfers by it.
         return self.X.nbytes + self.z.nbytes + self.y.nbytes + self.weight.nbytes
+
+    def give_up(self, name: str) -> np.ndarray:
+        """Return X or z, which is gone from the block then."""
+        values: np.ndarray = getattr(self, name)
+        setattr(self, name, values[:0])
+        return values
 
 
 def fit_collection(
@@ -193,8 +199,10 @@ def begin(
     sources = setting.transport.sources
     if sources is not None and sources < n_samples:
         return _begin_shared(filled, setting, sources, peers)
-    X = np.concatenate([block.X for block in filled])
-    z, y, weight = _join(filled)
+    X, z, y, weight = (
+        np.concatenate([getattr(block, name) for block in filled])
+        for name in ("X", "z", "y", "weight")
+    )
     rows = np.concatenate([starts[block.number] + np.arange(len(block.y)) for block in filled])
     table = np.zeros((n_samples, z.shape[1] + 2))
     table[rows, 0], table[rows, 1], table[rows, 2:] = y, weight, z
@@ -212,21 +220,19 @@ def _begin_shared(
     """Take the first round of rows that stay here, in single precision."""
     from xgboost.collective import get_rank, get_world_size
 
-    z, y, weight = _join(blocks)
-    X = [block.X for block in blocks]
+    y, weight = (
+        np.concatenate([getattr(block, name) for block in blocks]) for name in ("y", "weight")
+    )
+    # Dask holds the blocks until the end, and all rows twice may be too much for a worker.
+    z = np.empty((len(y), blocks[0].z.shape[1]), dtype=np.float32)
+    first = 0
+    for block in blocks:
+        last = first + len(block.y)
+        z[first:last], first = block.give_up("z"), last
+    batches = [block.give_up("X") for block in blocks]
     with communicating(**peers):
         process = Process(get_rank(), get_world_size(), add_up)
-        return SharedState(
-            setting, X, y, z.astype(np.float32, copy=False), weight, process, sources
-        )
-
-
-def _join(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return z, y and weights of blocks, one after the other."""
-    z, y, weight = (
-        np.concatenate([getattr(block, name) for block in blocks]) for name in ("z", "y", "weight")
-    )
-    return z, y, weight
+        return SharedState(setting, batches, y, z, weight, process, sources)
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:

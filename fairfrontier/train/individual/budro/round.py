@@ -87,6 +87,7 @@ class BoostingState:
         workers: WorkerGroup | None = None,
     ) -> None:
         self.setting, self.X = setting, X
+        self.data: xgboost.DMatrix | None = None
         self.workers: Process | None = workers
         self.n_classes = max(2, int(y.max()) + 1)
         self.scale = scale_classes(setting, y, weight, self.n_classes)
@@ -113,7 +114,6 @@ class BoostingState:
 
     def start(self, y: np.ndarray, weight: np.ndarray, mass: np.ndarray, n_samples: int) -> None:
         """Take the first round, with the labels, weights and masses of this process's rows."""
-        self.data: xgboost.DMatrix | None = None
         self.booster = xgboost.Booster(self._parameters(n_samples), [self._require_data()])
         if self.setting.variant == "paper":
             first = np.repeat(mass[:, None] / self.n_classes, self.n_classes, axis=1)

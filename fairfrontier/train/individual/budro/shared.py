@@ -112,8 +112,8 @@ def share_rows(
         parts: list[np.ndarray] = []
         middles = np.zeros((0, z.shape[1]))
         if number.size:
-            order, start = split_points(z[number], size)
-            parts = np.split(number[order], start[1:])
+            order, start = split_points(z, size, number)
+            parts = np.split(order, start[1:])
             count = min(len(parts), -(-PLACES // (n_labels * process.size)))
             near = [np.concatenate(each) for each in _deal(parts, count)]
             middles = np.stack([z[each].mean(axis=0, dtype=np.float64) for each in near])

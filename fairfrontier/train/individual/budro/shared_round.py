@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import xgboost
 
@@ -13,7 +11,14 @@ from fairfrontier.train.individual.budget import find_budget
 from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.round import BoostingSetting, BoostingState, scale_classes
 from fairfrontier.train.individual.budro.rows import check_rows
-from fairfrontier.train.individual.budro.shared import Process, SharedRows, share_rows, solve_shared
+from fairfrontier.train.individual.budro.search import blocks
+from fairfrontier.train.individual.budro.shared import (
+    WEIGHED,
+    Process,
+    SharedRows,
+    share_rows,
+    solve_shared,
+)
 from fairfrontier.train.individual.budro.solver import WorstCases
 from fairfrontier.train.individual.budro.transport import Transport
 
@@ -47,30 +52,32 @@ class SharedCases(WorstCases):
 class SharedState(BoostingState):
     """Boosting in progress on rows of which no process has all.
 
-    ``X`` are this process's rows, float32 arrays one after the other, and ``z`` (n_rows, k),
-    float32, the same embedded, which are centred in place. Of X the state keeps the bins alone
-    where the tree method is ``hist``. What processes exchange are the sources of a round, the
-    columns that are checked, a few sums, and histograms of gradients.
+    ``batches`` are this process's rows, float32 arrays one after the other, and ``z`` (n_rows, k),
+    float32, the same embedded, which are centred in place. Where the tree method is ``hist``,
+    batches become bins, and the list is emptied, also for the caller. What processes exchange are
+    the sources of a round, the columns that are checked, a few sums, and histograms of gradients.
     """
 
     def __init__(
         self,
         setting: BoostingSetting,
-        X: Sequence[np.ndarray],
+        batches: list[np.ndarray],
         y: np.ndarray,
         z: np.ndarray,
         weight: np.ndarray,
         process: Process,
         sources: int,
     ) -> None:
-        self.setting, self.batches, self.workers = setting, list(X), process
-        self.bin_bytes = sum(each.size for each in X)
+        self.setting, self.batches, self.workers = setting, batches, process
+        self.bin_bytes = sum(each.size for each in batches)
         finite = np.isfinite(z).all(axis=1)
         if process.add_up(np.array([float((~finite).sum())]))[0] > 0:
             raise DataError(
                 "The embedding of a row is not finite.",
                 "Give rows, and a metric, of finite numbers.",
             )
+        self.data = None
+        self._require_data()
         self.n_classes = max(2, int(process.find_largest(np.array([float(y.max())]))[0]) + 1)
         count, total = (
             process.add_up(np.bincount(y, each, minlength=self.n_classes).astype(np.float64))
@@ -79,7 +86,9 @@ class SharedState(BoostingState):
         check_rows(np.flatnonzero(count))
         self.scale = scale_classes(setting, np.arange(self.n_classes), total, self.n_classes)
         mass = weight / total.sum()
-        z -= process.add_up(mass @ z).astype(np.float32)
+        # A product of the whole would hold z in double precision.
+        spans = blocks(len(z), WEIGHED)
+        z -= process.add_up(sum(mass[a:b] @ z[a:b] for a, b in spans)).astype(np.float32)
         rows = share_rows(z, y, mass, self.n_classes, sources, process)
         spread = 2.0 * float(process.add_up(np.array([mass @ rows.square]))[0])
         self.budget = find_budget(setting, spread)
@@ -104,8 +113,10 @@ class SharedState(BoostingState):
                 "Give the workers more memory, or choose more of them.",
             )
         if self.setting.tree_method == "hist":
-            batches, self.batches = self.batches, []
-            self.data = bin_rows(lambda: ({"data": each} for each in batches), self.setting.n_jobs)
+            self.data = bin_rows(
+                lambda: ({"data": each} for each in self.batches), self.setting.n_jobs
+            )
+            self.batches.clear()
         else:
             self.data = xgboost.DMatrix(np.concatenate(self.batches), nthread=self.setting.n_jobs)
         return self.data
