@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, is_dask_array
@@ -29,6 +29,7 @@ def learn_subspace(
     units: bool = True,
     penalty: float = 0.1,
     balanced: bool = True,
+    solver: Literal["auto", "newton"] = "auto",
 ) -> FairMetric:
     """Learn Σ = I − proj(span A), with A the sensitive directions.
 
@@ -59,6 +60,9 @@ def learn_subspace(
         solver does.
     balanced : bool
         Weight the levels of a categorical attribute equally.
+    solver : {"auto", "newton"}
+        ``auto`` takes L-BFGS, and Newton steps where X is a Dask array; ``newton`` takes these
+        everywhere, for the same metric to rounding.
 
     Returns
     -------
@@ -68,13 +72,14 @@ def learn_subspace(
     Raises
     ------
     ConfigError
-        When nothing is protected, a name is unknown, or an attribute is constant in train.
+        When nothing is protected, a name or the solver is unknown, or an attribute is constant in
+        train.
 
     Notes
     -----
-    O(n d) per iteration of L-BFGS, once a split; memory O(n d). Where X is a Dask array, Newton
-    steps by sums over its partitions (`fit_logistic`) take its place, O(n (K d)²) each for K
-    levels: coefficients differ by what L-BFGS leaves open, about 1e-4 of the largest.
+    O(n d) per iteration of L-BFGS, once a split; memory O(n d). A Newton step is O(n (K d)²) for K
+    levels, by sums over partitions where X is a Dask array (`fit_logistic`). Coefficients differ by
+    what L-BFGS leaves open, about 1e-4 of the largest.
 
     References
     ----------
@@ -98,6 +103,10 @@ def learn_subspace(
             )
     if penalty <= 0:
         raise ConfigError(f"The penalty of `subspace` is {penalty}.", "Give a number above 0.")
+    if solver not in ("auto", "newton"):
+        raise ConfigError(
+            f"The solver of `subspace` is {solver!r}.", nearest(str(solver), ("auto", "newton"))
+        )
     for name in columns:
         if name not in split.feature_names:
             raise ConfigError(
@@ -110,14 +119,16 @@ def learn_subspace(
     rows = [identity[[split.feature_names.index(name) for name in columns]]]
     if units:
         rows += [identity[list(split.protected_columns[name])] for name in chosen]
-    rows += [_coefficients(split, name, penalty, balanced) for name in modelled]
+    rows += [_coefficients(split, name, penalty, balanced, solver) for name in modelled]
     directions, basis = orthonormalise(np.vstack(rows))
     sigma = basis @ basis.T
     sigma[np.abs(sigma) < 1e-14] = 0.0
     return FairMetric(sigma=sigma, basis=basis, directions=directions)
 
 
-def _coefficients(split: Split, name: str, penalty: float, balanced: bool) -> np.ndarray:
+def _coefficients(
+    split: Split, name: str, penalty: float, balanced: bool, solver: str = "auto"
+) -> np.ndarray:
     """Return the coefficient vectors of the model for one attribute, (r, n_features)."""
     part = split.train
     values = part.protected[:, list(split.protected_kinds).index(name)]
@@ -149,7 +160,10 @@ def _coefficients(split: Split, name: str, penalty: float, balanced: bool) -> np
             coefficients = fit_logistic(X, codes, weight, penalty).coefficient
         else:
             model = LogisticRegression(
-                C=1.0 / (penalty * float(weight.sum())), max_iter=10_000, tol=1e-6
+                C=1.0 / (penalty * float(weight.sum())),
+                solver="newton-cholesky" if solver == "newton" else "lbfgs",
+                max_iter=10_000,
+                tol=1e-6,
             ).fit(part.X[:, others], values.astype(np.int64), sample_weight=weight)
             coefficients = np.atleast_2d(model.coef_)
     rows = np.zeros((coefficients.shape[0], n_features))

@@ -24,8 +24,10 @@ def test_rows_are_like_adults_and_the_same_for_a_seed(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(one, other)
     assert len(one) == 1000
     assert len(list((tmp_path / "one").iterdir())) == 2
-    for name, (_, low, high) in MOVED.items():
+    for name, (_, low, high, unit) in MOVED.items():
         assert one[name].between(low, high).all()
+        assert (one[name] % unit == 0).all()
+        assert unit == 1 or (high - low) / unit < 256
     assert 0.1 < (one["income"].str.contains(">50K")).mean() < 0.4
 
 
@@ -38,10 +40,10 @@ def test_an_epoch_reads_every_training_row_once():
 
 def test_measures_that_differ_stop_the_run():
     keys = {"setting": "{}", "seed": 0, "part": "test", "measure": "accuracy", "group": ""}
-    points = pd.DataFrame([{"method": name, "value": 0.8, **keys} for name in ("gbdt", "linear")])
-    assert check_points(points, points) == {"gbdt": 0.0, "linear": 0.0}
+    points = pd.DataFrame([{"method": name, "value": 0.8, **keys} for name in ("budro", "linear")])
+    assert check_points(points, points) == {"budro": 0.0, "linear": 0.0}
     other = points.assign(value=points["value"] + np.array([0.001, 0.0]))
-    assert check_points(points, other)["gbdt"] == pytest.approx(0.001)
+    assert check_points(points, other)["budro"] == pytest.approx(0.001)
     with pytest.raises(SystemExit, match="linear differ"):
         check_points(points, points.assign(value=0.8 + np.array([0.0, 1e-8])))
 

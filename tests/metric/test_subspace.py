@@ -150,6 +150,7 @@ def test_attributes_of_all_kinds_together():
         ({"regress": ["race"]}, "race"),
         ({"columns": ["x33"]}, "x3"),
         ({"penalty": 0}, "penalty"),
+        ({"solver": "lbfgs"}, "newton"),
         ({"penalti": 1}, "penalty"),
     ],
 )

@@ -55,7 +55,8 @@ class Block:
     def give_up(self, name: str) -> np.ndarray:
         """Return X or z, which is gone from the block then."""
         values: np.ndarray = getattr(self, name)
-        setattr(self, name, values[:0])
+        # A view would keep them.
+        setattr(self, name, values[:0].copy())
         return values
 
 
