@@ -173,6 +173,14 @@ def test_with_sources_the_optimum_of_all_rows_lies_between_the_bounds(client, ro
     assert model.predict_proba(X).shape == (300, 2)
 
 
+def test_what_a_block_gives_up_is_gone():
+    z = np.ones((2, 3))
+    block = collection.Block(0, np.ones((2, 1)), z, np.zeros(2), np.ones(2))
+    assert block.give_up("z") is z
+    assert block.z.shape == (0, 3)
+    assert block.z.base is None
+
+
 def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows):
     X, y, weight, metric = rows
     local = BuDRO(**SMALL).fit(X, y, metric=metric, sample_weight=weight)
