@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import numpy as np
 import xgboost
 
@@ -103,15 +105,23 @@ class SharedState(BoostingState):
         kept = sum(each.nbytes for each in self.batches)
         return int(kept + self.bin_bytes + 1.5 * self.embedded_bytes)
 
+    def __copy__(self) -> Self:
+        later = object.__new__(type(self))
+        vars(later).update(vars(self))
+        return later
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.batches:
+            return super().__getstate__()
+        # Bins cannot be stored, and what cannot be stored Dask keeps in memory.
+        raise ClusterError(
+            "budro's rows do not fit into a worker's memory.",
+            "Give the workers more memory, or choose more of them.",
+        )
+
     def _require_data(self) -> xgboost.DMatrix:
         if self.data is not None:
             return self.data
-        if not self.batches:
-            # The bins cannot be pickled.
-            raise ClusterError(
-                "The rows of budro were moved out of a worker's memory.",
-                "Give the workers more memory, or choose more of them.",
-            )
         if self.setting.tree_method == "hist":
             self.data = bin_rows(
                 lambda: ({"data": each} for each in self.batches), self.setting.n_jobs

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import sys
 from copy import deepcopy
 
 import numpy as np
 import pytest
+from distributed.spill import SpillBuffer
 
 from fairfrontier import learn
 from fairfrontier.runtime.errors import ClusterError
@@ -33,9 +35,16 @@ def test_bins_are_kept_in_place_of_the_rows():
     state = begin()
     assert state.batches == []
     assert state.advance(2).iteration == 3
-    # As what Dask spills: bins cannot be made again.
-    with pytest.raises(ClusterError, match="moved out of a worker's memory"):
-        deepcopy(state).advance(1)
+    # As Dask would spill it: it keeps in memory what it cannot store.
+    with pytest.raises(ClusterError, match="do not fit into a worker's memory"):
+        deepcopy(state)
+
+
+def test_dask_keeps_bins_in_memory(tmp_path):
+    spilling = SpillBuffer(str(tmp_path), target=10 * sys.getsizeof(begin()))
+    spilling["rows"] = state = begin()
+    assert spilling.evict() == -1
+    assert spilling["rows"] is state
 
 
 def test_without_bins_rows_are_kept_and_stored_rounds_go_on_the_same():
