@@ -87,6 +87,11 @@ def hold(X: Any) -> Any:
     return held[X.name]
 
 
+def let_go(client: Client) -> None:
+    """Forget what `hold` holds on the workers of a client: a fit that fills them needs the room."""
+    _HELD.pop(client, None)
+
+
 def plan_partitions(
     function: Callable[..., Any], X: Any, arrays: Sequence[Any] = (), arguments: Sequence[Any] = ()
 ) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fairfrontier.runtime.cluster.call import renew
+from fairfrontier.runtime.cluster.partition import let_go
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask.placement import TIMEOUT, Placement, WorkerLostError, guarded
 
@@ -89,12 +90,16 @@ def place_partitions(
     ``make`` maps (number, block of X, block of each other array or None, *arguments) to a
     partition. ``arrays`` are X, a Dask array of shape (n_samples, n_features), and others, called
     ``names``, that are split like X: Dask arrays, ndarrays or None. A persisted X is not moved;
-    other partitions are distributed evenly over the workers in order.
+    other partitions are distributed evenly over the workers in order, which then hold no others.
 
     DataError is raised for arrays of different lengths, WorkerLostError when a worker is gone or
     does not answer within ``timeout`` seconds, and whatever ``make`` raises.
     """
+    from distributed import futures_of
+
     columns = _align(arrays[0], dict(zip(names, arrays[1:], strict=True)))
+    if not futures_of(arrays[0]):
+        let_go(client)
     with guarded(client):
         homes = _find_homes(arrays[0], client)
     objects = []

@@ -14,6 +14,7 @@ from fairfrontier.runtime.cluster.partition import (
     computing_on,
     count_memory,
     hold,
+    let_go,
     map_partitions,
     sum_partitions,
 )
@@ -87,6 +88,15 @@ def test_rows_are_held_once_where_workers_have_room(client, monkeypatch):
     with computing_on(client):
         # With SHARE 0 nothing is held, unless it was before.
         assert hold(lazy) is lazy
+
+
+def test_what_is_let_go_is_read_again(client):
+    lazy = cut()
+    with computing_on(client):
+        held = hold(lazy)
+        assert hold(lazy) is held
+        let_go(client)
+        assert hold(lazy) is not held
 
 
 def test_settings_of_clusters_that_are_imported_meanwhile_remain():

@@ -119,3 +119,18 @@ def test_partitions_are_dealt_in_order_and_others_cut_alike(client):
     assert [part[2].tolist() for part in found] == [[0, 1, 2], [], [3, 4, 5, 6], [7, 8, 9]]
     assert {part[3:] for part in found} == {(None, "told")}
     placed.release()
+
+
+def test_rows_that_are_placed_need_the_room_of_held_ones(client, monkeypatch):
+    let_go = []
+    monkeypatch.setattr(collection, "let_go", let_go.append)
+    X = da.ones((4, 1), chunks=(2, 1))
+    place_partitions(count, (X,), names=(), client=client).release()
+    assert let_go == [client]
+    # Those that are held already are not placed anew.
+    place_partitions(count, (client.persist(X),), names=(), client=client).release()
+    assert let_go == [client]
+
+
+def count(number, X):
+    return number, len(X)
