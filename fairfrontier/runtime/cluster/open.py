@@ -58,8 +58,10 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     environment = thread_environment(config.threads or _threads_each(config)) | SAFE_PATH
-    # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
-    settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    # Nannies set these before a worker imports NumPy, as OpenBLAS requires. Dask's own among them
+    # let workers give back what they freed: it stops those above 80% of their memory.
+    key = "distributed.nanny.pre-spawn-environ"
+    settings: dict[str, Any] = {key: dask.config.get(key, {}) | environment}
     # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
     settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
     if config.kind in ("local", "cuda"):

@@ -20,6 +20,8 @@ from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig, 
 from fairfrontier.runtime.cluster.open import PRIVATE, open_cluster
 from fairfrontier.runtime.errors import ClusterError
 
+MALLOC = "MALLOC_TRIM_THRESHOLD_"
+
 
 def facts():
     """Run on a worker: what its process was given before NumPy came."""
@@ -29,6 +31,7 @@ def facts():
     return (
         os.getpid(),
         os.environ["OMP_WAIT_POLICY"],
+        os.environ[MALLOC],
         {pool["num_threads"] for pool in threadpool_info()},
     )
 
@@ -43,9 +46,11 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
     from distributed import default_client
 
     with open_cluster(ClusterConfig(kind="local", workers=1, threads=1)) as client:
-        process, policy, threads = client.submit(facts, pure=False).result(30)
+        process, policy, trimmed, threads = client.submit(facts, pure=False).result(30)
         assert process != os.getpid()
         assert policy == "PASSIVE"
+        # What Dask itself sets for its workers remains.
+        assert trimmed == str(dask.config.get("distributed.nanny.pre-spawn-environ")[MALLOC])
         assert threads == {1}
         with pytest.raises(ValueError, match="No clients found"):
             default_client()
