@@ -217,7 +217,8 @@ class SharedSearch:
             worth = (self.loss[:, k] / eta - rows.square).astype(np.float32)
             for first, last in blocks(len(places), ABREAST):
                 value = rows.z @ (2.0 * places[first:last].T) + worth[:, None]
-                chosen += [np.argpartition(column, -quota)[-quota:] for column in value.T]
+                # A view of the last ones would keep all of them.
+                chosen += [np.argpartition(column, -quota)[-quota:].copy() for column in value.T]
         return self._share(np.unique(np.concatenate(chosen)))
 
     def _share(self, number: np.ndarray) -> None:
