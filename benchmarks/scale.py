@@ -9,8 +9,8 @@ the trees, with ``--budro`` also T rounds of BuDRO by 5,000 sources, and with ``
 of SenSeI, and ends with its frontier and report; no worker may exceed ``--memory``, beyond which
 Dask kills it. Seconds are those of the whole run on fresh workers and an empty store, once for
 every number of workers, the peer being the first of them; the memory is the resident peak of the
-worst worker, and of this process, which has labels, groups and scores. What a run left in FOLDER is
-read where there is such a run.
+worst worker, and of this process, which has labels, groups and scores. What a run of
+the same code left in FOLDER is read.
 
 ``--check`` runs the first 100,000 rows in memory, too, and in partitions, and stops where a measure
 differs by more than 1e-9; those of BuDRO, whose sources are others, are shown alone. Where there
@@ -35,6 +35,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+import fairfrontier
 from benchmarks.record import Record, show_records, write_records
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.loader import fit_table, make_request
@@ -85,7 +86,11 @@ STUDY: dict[str, Any] = {
     "objective": "balanced_accuracy",
     "frontier": {"fairness": ["consistency:spouse", "tpr_difference:sex"]},
 }
-FRONTIER = {"balanced_accuracy": "", "consistency": "spouse", "tpr_difference": "sex"}
+# The measures of the frontier -> of what they are.
+FRONTIER = {
+    STUDY["objective"]: "",
+    **dict(each.split(":") for each in STUDY["frontier"]["fairness"]),
+}
 # What tells a model from others, but for its setting, in which an epoch depends on the rows.
 KEYS = ["method", "seed", "part", "measure", "group"]
 
@@ -214,7 +219,8 @@ def run(home: Path, workers: int | None, limit: str) -> Measured:
 def check_points(lazy: pd.DataFrame, inside: pd.DataFrame) -> Mapping[str, float]:
     """Return the largest difference of each method's measures; stop where one is too large."""
     both = lazy.merge(inside, on=KEYS, suffixes=("", "_inside"), validate="one_to_one")
-    if len(both) != len(lazy):
+    unknown = both["value"].isna() != both["value_inside"].isna()
+    if not len(both) == len(lazy) == len(inside) or unknown.any():
         raise SystemExit("The two runs have different measures.")
     gap = (both["value"] - both["value_inside"]).abs()
     gaps = {str(name): float(worst) for name, worst in gap.groupby(both["method"]).max().items()}
@@ -242,7 +248,9 @@ def measure(
     folder: Path, rows: int, workers: int | None, limit: str, methods: Mapping[str, Any]
 ) -> Measured:
     """Return a run on the first so many rows, in memory without workers, or what is left of it."""
-    digest = hashlib.sha256(json.dumps([methods, limit]).encode()).hexdigest()[:8]
+    # Results of other code are none of this one's.
+    told = json.dumps([STUDY, methods, limit, hash_code()])
+    digest = hashlib.sha256(told.encode()).hexdigest()[:8]
     place = folder / f"run-{rows}-{workers or 'memory'}-{digest}"
     if place.with_suffix(".json").is_file():
         return Measured.read(place)
@@ -258,19 +266,25 @@ def measure(
 
 
 def check(
-    folder: Path, run: Measured, rows: int, workers: int, limit: str, methods: Mapping[str, Any]
+    folder: Path, whole: Measured, rows: int, workers: int, limit: str, methods: Mapping[str, Any]
 ) -> None:
     """Compare partitions with memory on the first rows, and the run of all with those."""
     sample = min(rows, SAMPLE)
     inside = measure(folder, sample, None, limit, methods)
-    lazy = run if sample == rows else measure(folder, sample, workers, limit, methods)
+    lazy = whole if sample == rows else measure(folder, sample, workers, limit, methods)
     gaps = check_points(lazy.points, inside.points)
     told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
     print(f"{sample:,} rows in memory: {inside.total:.0f} s; largest differences: {told}")
     if sample < rows:
-        compared = compare_frontier(run.points, inside.points)
+        compared = compare_frontier(whole.points, inside.points)
         print(compared.round(4).to_string(index=False))
         print(f"{compared['within'].mean():.0%} of {len(compared)} within the intervals in memory")
+
+
+def hash_code() -> str:
+    """Return the sha256 of all code of the library and of this file."""
+    files = [*sorted(Path(fairfrontier.__file__).parent.rglob("*.py")), Path(__file__)]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def make_records(rows: int, runs: Mapping[int, Measured]) -> list[Record]:

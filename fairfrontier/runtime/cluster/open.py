@@ -58,8 +58,8 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     environment = thread_environment(config.threads or _threads_each(config)) | SAFE_PATH
-    # Nannies set these before a worker imports NumPy, as OpenBLAS requires. Dask's own among them
-    # let workers give back what they freed: it stops those above 80% of their memory.
+    # Nannies set these before a worker imports NumPy, as OpenBLAS requires. By Dask's own a worker
+    # gives back what it freed; one that fills 80% of its memory would be stopped.
     key = "distributed.nanny.pre-spawn-environ"
     settings: dict[str, Any] = {key: dask.config.get(key, {}) | environment}
     # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.

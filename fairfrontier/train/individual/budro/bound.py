@@ -311,9 +311,9 @@ def split_points(
     """Cut points (n, k) in two across the coordinate of largest variance, and so on.
 
     Returns the points block by block, or those of the rows ``number``, and where each block of at
-    most ``largest`` points begins in that order. Costs O(n k log n) operations, and O(n) memory
-    beside the points. A cut does not separate points of equal coordinate if a cut nearby does not,
-    so that a category stays together.
+    most ``largest`` points begins in that order. Costs O(n k log n) operations, and memory of O(n)
+    and ``SPREAD`` points. A cut does not separate points of equal coordinate if a cut nearby does
+    not, so that a category stays together.
     """
     order = np.arange(point.shape[0]) if number is None else number.copy()
     ranges, start = [(0, order.size)], []

@@ -186,3 +186,17 @@ def test_a_category_stays_together(share):
     kind = np.arange(100) < 100 * share
     order, start = split_points(kind[:, None].astype(float), 80)
     assert [len(set(part)) for part in np.split(kind[order], start[1:])] == [1, 1]
+
+
+@pytest.mark.parametrize("spread", [16, 1 << 20])
+def test_blocks_of_some_rows_have_each_of_them_once(monkeypatch, spread):
+    monkeypatch.setattr(bound, "SPREAD", spread)
+    point = np.random.default_rng(0).normal(size=(200, 3))
+    number = np.flatnonzero(point[:, 0] > 0)
+    order, start = split_points(point, 20, number)
+    assert np.array_equal(np.sort(order), number)
+    assert np.diff(np.append(start, order.size)).max() <= 20
+    if spread > number.size:
+        alone, same = split_points(point[number], 20)
+        assert np.array_equal(order, number[alone])
+        assert np.array_equal(start, same)
