@@ -1,9 +1,10 @@
 """The study of a dataset alone against an XGBoost tuned plainly on the same rows.
 
-Run ``python -m benchmarks.default [--tables ...] [--seeds N]``. Every seed is another split. What
-each contender reaches is kept in data/results/benchmarks/default, so that a second run goes on
-where the first one ended; ``--record`` writes the comparison of all that is kept there into
-data/reference/runs/default.json, where a study of a table without results stays as it was.
+Run ``python -m benchmarks.default [--tables ...] [--first K] [--seeds N]``. Every seed from K to
+N - 1 is another split. What each contender reaches is kept in data/results/benchmarks/default, so
+that a second run goes on where the first one ended; ``--record`` adds the comparison of all that is
+kept there to the splits of data/reference/runs/default.csv, and writes the summary of all of them
+into default.json, where a study of a table without any stays as it was.
 
 - ``alone`` is the study of the dataset alone; ``metric`` is the same with the fair metric that a
   study of this repository gives the table, by which BuDRO and SenSeI join. The objective is that of
@@ -36,7 +37,7 @@ import pandas as pd
 from xgboost import XGBClassifier, XGBRegressor
 
 from benchmarks.frontier import THREADS, TRIALS, draw_trees, find_cut, take_study_parts, tune
-from benchmarks.scoreboard import add_recorded, compare
+from benchmarks.scoreboard import add_recorded, add_splits, compare, read_cells
 from fairfrontier import evaluate, load, run_study
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.home import find_home
@@ -187,8 +188,8 @@ def judge(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[dict[str,
                 }
 
 
-def summarise(folder: Path) -> pd.DataFrame:
-    """Return the means over the seeds by table and comparison, and their paired differences."""
+def read_results(folder: Path) -> pd.DataFrame:
+    """Return what is compared on all splits whose results are kept."""
     rows = []
     for table in TABLES:
         for path in sorted((folder / table).glob("*-xgboost.json")):
@@ -197,8 +198,12 @@ def summarise(folder: Path) -> pd.DataFrame:
                 each.stem.partition("-")[2]: json.loads(each.read_text())
                 for each in (folder / table).glob(f"{seed}-*.json")
             }
-            rows += [{"table": table} | row for row in judge(kept)]
-    judged = pd.DataFrame(rows, columns=[each for each in COMPARED if each != "seeds"])
+            rows += [{"table": table, "seed": int(seed)} | row for row in judge(kept)]
+    return pd.DataFrame(rows, columns=[*COMPARED[:5], "seed", "ours", "theirs"])
+
+
+def summarise(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the means over the seeds by table and comparison, and their paired differences."""
     summary = []
     for cell, values in judged.groupby(COMPARED[:5], sort=False):
         means = {"seeds": len(values), **values[["ours", "theirs"]].mean()}
@@ -221,11 +226,17 @@ def run(tables: Sequence[str], seeds: Sequence[int], folder: Path, cluster: str)
             print(f"{table}, seed {seed}, {contender}", flush=True)
 
 
-def record(summary: pd.DataFrame, home: Path) -> None:
-    """Write the kept run; a study of a table that was not measured stays as it was recorded."""
+def record(judged: pd.DataFrame, home: Path) -> pd.DataFrame:
+    """Write the kept run, to whose splits those of a comparison are added, and return it.
+
+    A study of a table without splits stays as it was recorded.
+    """
     path = home / "data" / "reference" / "runs" / "default.json"
+    splits = path.with_suffix(".csv")
     before = json.loads(path.read_text()) if path.is_file() else {}
-    summary = add_recorded(summary, before, ["table", "study"])
+    judged = add_splits(judged, splits, ["table", "study", "seed"])
+    summary = summarise(judged)
+    summary = add_recorded(summary, read_cells(before, [*summary]), ["table", "study"])
     about = {
         "run": "python -m benchmarks.default",
         "machine": platform.machine(),
@@ -237,22 +248,24 @@ def record(summary: pd.DataFrame, home: Path) -> None:
     text = f'{head},\n "cells": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
     with filling(path.parent, what="the run") as work:
         (work / path.name).write_text(text)
+        judged.round(5).to_csv(work / splits.name, index=False)
+    return summary
 
 
 def main() -> None:
     """Run the contenders and print how they compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", nargs="*", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cluster", default="auto")
     parser.add_argument("--record", action="store_true")
     chosen = parser.parse_args()
     home = find_home()
     folder = home / "data" / "results" / "benchmarks" / "default"
-    run(chosen.tables, range(chosen.seeds), folder, chosen.cluster)
-    summary = summarise(folder)
-    if chosen.record:
-        record(summary, home)
+    run(chosen.tables, range(chosen.first, chosen.seeds), folder, chosen.cluster)
+    judged = read_results(folder)
+    summary = record(judged, home) if chosen.record else summarise(judged)
     print(summary.round(4).to_string(index=False))
 
 

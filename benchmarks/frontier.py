@@ -1,9 +1,10 @@
 """The scoreboard: our frontiers against those of peers, on the same rows.
 
-Run ``python -m benchmarks.frontier [--tracks ...] [--tables ...] [--seeds N]`` after ``make
-peers``. The result of every (track, table, seed, contender) is kept in
+Run ``python -m benchmarks.frontier [--tracks ...] [--tables ...] [--first K] [--seeds N]`` after
+``make peers``; seeds are K to N - 1. The result of every (track, table, seed, contender) is kept in
 data/results/benchmarks/frontier, so that a second run goes on where the first one ended;
-``--record`` writes all that is there into data/reference/runs/scoreboard.json, with its figure.
+``--record`` adds all that is there to the splits of data/reference/runs/scoreboard.csv, and writes
+the summary of all of them into scoreboard.json, with its figure.
 
 - *thresholds*: groups are known when decisions are made. Everybody gets the same scores of one
   XGBoost (300 trees of depth 4, rate .1, all features), and fits on the calibration part.
@@ -385,6 +386,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tracks", nargs="*", choices=list(OURS), default=list(OURS))
     parser.add_argument("--tables", nargs="*", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--record", action="store_true")
     chosen = parser.parse_args()
@@ -392,7 +394,7 @@ def main() -> None:
     folder = home / "data" / "results" / "benchmarks" / "frontier"
     for track in chosen.tracks:
         tables = [name for name in chosen.tables if track != "tuned" or name in TUNED]
-        run(track, tables, range(chosen.seeds), folder, home / ".peers")
+        run(track, tables, range(chosen.first, chosen.seeds), folder, home / ".peers")
     if chosen.record:
         print(record(folder, home))
 

@@ -32,6 +32,7 @@ OTHERS = (PLAIN, "group_thresholds", "fair_gbm", "linear_post")
 # Where anybody's rule may be drawn with the constant decision, as `select --mixture` does. With
 # groups at decision rules draw by themselves.
 MIXED = ("training",)
+SPLIT = ["track", "table", "contender", "seed"]
 CELL = ["track", "table", "criterion", "objective", "tolerance"]
 REACHED = ["value", "gap", "held", "volume", "seconds"]
 COMPARED = ["difference", "low", "high", "p"]
@@ -284,27 +285,40 @@ def draw(summary: pd.DataFrame, path: Path) -> None:
 
 
 def add_recorded(
-    summary: pd.DataFrame, before: Mapping[str, Any], names: Sequence[str]
+    measured: pd.DataFrame, recorded: pd.DataFrame, names: Sequence[str]
 ) -> pd.DataFrame:
-    """Return the cells with those of a kept run before them that they share no names with."""
-    recorded = pd.DataFrame(before.get("cells", ()), columns=before.get("columns", [*summary]))
-    measured = pd.MultiIndex.from_frame(summary[[*names]])
-    recorded = recorded[~pd.MultiIndex.from_frame(recorded[[*names]]).isin(measured)]
-    return pd.concat([recorded, summary], ignore_index=True) if len(recorded) else summary
+    """Return rows after those of a kept run that they share no names with."""
+    again = pd.MultiIndex.from_frame(recorded[[*names]]).isin(
+        pd.MultiIndex.from_frame(measured[[*names]])
+    )
+    recorded = recorded[~again]
+    return pd.concat([recorded, measured], ignore_index=True) if len(recorded) else measured
+
+
+def read_cells(run: Mapping[str, Any], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the cells of a kept run, of these columns where there is none."""
+    return pd.DataFrame(run.get("cells", ()), columns=run.get("columns", [*columns]))
+
+
+def add_splits(measured: pd.DataFrame, path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """Return results by split after those kept in a file that they share no names with."""
+    recorded = pd.read_csv(path) if path.is_file() else measured.iloc[:0]
+    return add_recorded(measured, recorded, names)
 
 
 def record(folder: Path, home: Path) -> str:
     """Write the kept run and its figure, and return the table of wins, ties and losses.
 
-    A table of a track without results in the folder stays as it was recorded; its p-values were
-    corrected for the cells of its own run.
+    Splits are added to those that were recorded before. A table of a track without any stays as it
+    was recorded; its p-values were corrected for the cells of its own run.
     """
-    results = read_results(folder)
-    summary, contained = summarise(results), count_verdicts(contain(results))
     reference = home / "data" / "reference"
     path = reference / "runs" / "scoreboard.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
-    summary = add_recorded(summary, before, ["track", "table"])
+    splits = path.with_suffix(".csv")
+    results = add_splits(read_results(folder), splits, SPLIT)
+    summary, contained = summarise(results), count_verdicts(contain(results))
+    summary = add_recorded(summary, read_cells(before, [*summary]), ["track", "table"])
     rounded = summary.round({"p": 4} | dict.fromkeys(["value", "gap", "held", "volume"], 5))
     rounded = rounded.round(dict.fromkeys(["difference", "low", "high", "seconds"], 5))
     lines = [json.dumps(row) for row in json.loads(rounded.to_json(orient="values"))]
@@ -322,5 +336,6 @@ def record(folder: Path, home: Path) -> str:
     text = f'{head},\n "cells": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
     with filling(path.parent, what="the run", mend="Mend its permissions.") as work:
         (work / path.name).write_text(text)
+        results.round(5).to_csv(work / splits.name, index=False)
     draw(summary, reference / "figures" / "scoreboard.png")
     return f"{count_verdicts(summary).to_string()}\n\nContained:\n{contained.to_string()}"

@@ -12,6 +12,7 @@ from benchmarks.default import (
     describe,
     fit_xgboost,
     list_contenders,
+    read_results,
     record,
     summarise,
     write_study,
@@ -81,24 +82,27 @@ def test_kept_results_are_compared_by_seed_and_recorded(tmp_path):
             (folder / f"{seed}-{name}.json").write_text(json.dumps(rows))
     # A seed without the peer is left out.
     (folder / "2-alone.json").write_text("[]")
-    summary = summarise(tmp_path / "kept")
+    judged = read_results(tmp_path / "kept")
+    summary = summarise(judged)
     assert set(summary["seeds"]) == {2}
     cells = summary.set_index(["study", "row", "measure"])["difference"]
     assert cells["alone", "best", "objective"] == pytest.approx(0.01)
     assert cells["metric", "budro", "consistency"] == pytest.approx(0.2)
     assert cells["metric", "sensei", "objective"] == pytest.approx(-0.1)
-    record(summary, tmp_path)
+    record(judged, tmp_path)
     path = tmp_path / "data" / "reference" / "runs" / "default.json"
     kept = json.loads(path.read_text())
     assert len(kept["cells"]) == len(summary)
     assert kept["columns"][0] == "table"
-    # A study that was not measured again stays as it was recorded.
-    record(summary[summary["study"] == "alone"].assign(ours=0.5), tmp_path)
-    again = pd.DataFrame(json.loads(path.read_text())["cells"], columns=kept["columns"])
-    assert len(again) == len(summary)
-    assert set(again.loc[again["study"] == "alone", "ours"]) == {0.5}
-    metric = summary.loc[summary["study"] == "metric", "ours"]
-    assert [*again.loc[again["study"] == "metric", "ours"]] == pytest.approx([*metric])
+    # The splits of a later run are added to those that were recorded.
+    later = judged[(judged["study"] == "alone") & (judged["seed"] == 1)].assign(seed=2)
+    again = record(later, tmp_path)
+    assert again.groupby("study")["seeds"].max().to_dict() == {"alone": 3, "metric": 2}
+    # A study without splits stays as it was recorded.
+    path.with_suffix(".csv").unlink()
+    last = record(later, tmp_path)
+    assert len(last) == len(summary)
+    assert last.groupby("study")["seeds"].max().to_dict() == {"alone": 1, "metric": 2}
 
 
 def test_the_peer_is_the_best_of_its_trials_on_validation(monkeypatch):

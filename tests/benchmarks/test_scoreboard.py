@@ -137,14 +137,23 @@ def test_kept_results_become_wins_and_losses_and_a_run(tmp_path):
     assert count_verdicts(cells).loc[("thresholds", "table"), "strong"] == "0 / 0 / 18"
     assert (cells.loc[cells["contender"] == "plain", "verdict"] == "").all()
     assert (tmp_path / "data" / "reference" / "figures" / "scoreboard.png").stat().st_size > 1000
-    # Of a table of a track without results what was recorded stays.
-    shutil.rmtree(folder / "thresholds")
+    # The splits of later runs are added to those that were recorded.
+    shutil.rmtree(folder)
+    for contender in ("plain", "fair_gbm", "linear_post"):
+        keep_results(folder / "training" / "table", contender, 4, 0.9)
+    record(folder, tmp_path)
+    runs = tmp_path / "data" / "reference" / "runs"
+    again = json.loads((runs / "scoreboard.json").read_text())
+    seeds = pd.DataFrame(again["cells"], columns=again["columns"]).groupby("track")["seeds"]
+    assert seeds.max().to_dict() == {"thresholds": 4, "training": 5}
+    assert len(pd.read_csv(runs / "scoreboard.csv")) == 4 * 8 * 18 + 4 * 18
+    # Of a table of a track without splits what was recorded stays.
+    (runs / "scoreboard.csv").unlink()
+    shutil.rmtree(folder)
     keep_results(folder / "training" / "another", "plain", 0, 0.8)
     record(folder, tmp_path)
-    shutil.rmtree(folder / "training" / "table")
-    record(folder, tmp_path)
-    again = json.loads((tmp_path / "data" / "reference" / "runs" / "scoreboard.json").read_text())
-    assert again["contained"] == run["contained"]
-    kept = [str(cell) for cell in again["cells"] if "another" not in cell]
-    assert len(kept) == len(again["cells"]) - 18
-    assert sorted(kept) == sorted(map(str, run["cells"]))
+    last = json.loads((runs / "scoreboard.json").read_text())
+    assert last["contained"] == again["contained"]
+    kept = [str(cell) for cell in last["cells"] if "another" not in cell]
+    assert len(kept) == len(last["cells"]) - 18
+    assert sorted(kept) == sorted(map(str, again["cells"]))
