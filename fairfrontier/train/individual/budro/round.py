@@ -158,8 +158,11 @@ class BoostingState:
 
     def _require_data(self) -> xgboost.DMatrix:
         if self.data is None:
-            self.data = xgboost.DMatrix(self.X, nthread=self.setting.n_jobs)
+            self.data = self._make_data()
         return self.data
+
+    def _make_data(self) -> xgboost.DMatrix:
+        return xgboost.DMatrix(self.X, nthread=self.setting.n_jobs)
 
     def _match_bins(self) -> None:
         """Drop all matrices if one process has none: they agree on bins together."""

@@ -119,17 +119,12 @@ class SharedState(BoostingState):
             "Give the workers more memory, or choose more of them.",
         )
 
-    def _require_data(self) -> xgboost.DMatrix:
-        if self.data is not None:
-            return self.data
-        if self.setting.tree_method == "hist":
-            self.data = bin_rows(
-                lambda: ({"data": each} for each in self.batches), self.setting.n_jobs
-            )
-            self.batches.clear()
-        else:
-            self.data = xgboost.DMatrix(np.concatenate(self.batches), nthread=self.setting.n_jobs)
-        return self.data
+    def _make_data(self) -> xgboost.DMatrix:
+        if self.setting.tree_method != "hist":
+            return xgboost.DMatrix(np.concatenate(self.batches), nthread=self.setting.n_jobs)
+        data = bin_rows(lambda: ({"data": each} for each in self.batches), self.setting.n_jobs)
+        self.batches.clear()
+        return data
 
     def _gather(self, margin: np.ndarray) -> np.ndarray:
         return margin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +10,12 @@ import pytest
 
 from fairfrontier.train.individual.budro import shared
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.shared import Process, share_rows, solve_shared
+from fairfrontier.train.individual.budro.shared import (
+    Process,
+    SharedSearch,
+    share_rows,
+    solve_shared,
+)
 from fairfrontier.train.individual.budro.transport import solve_exact
 from tests.train.individual.budro.problems import Sum, draw_problem, find_optimum
 from tests.train.individual.budro.test_restricted import SHAPES
@@ -128,3 +134,17 @@ def test_without_a_budget_nothing_moves():
     (found, _), weight = solve(problem, 0.0, 4, 2)
     assert weight == pytest.approx(np.eye(2)[problem[1]] * problem[3][:, None])
     assert (found.cost, found.gap) == (0.0, 0.0)
+
+
+def test_offers_keep_no_order_of_all_rows():
+    z, label, loss, mass = draw(3, n=4000, k=3)
+    alone = Process(0, 1, lambda values: values)
+    rows = share_rows(z.astype(np.float32), label, mass, loss.shape[1], 64, alone)
+    search = SharedSearch(rows, loss, 0.1)
+    places = sum(map(len, rows.places))
+    tracemalloc.start()
+    search.offer(0.1, places)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    orders = places * len(z) * np.dtype(np.int64).itemsize
+    assert peak < orders / 2
