@@ -1,7 +1,7 @@
 """A study whose rows stay in files: rows like Adult's, prepared, learnt and measured by workers.
 
 Run ``python -m benchmarks.scale [--rows N] [--workers W ...] [--memory 3GiB] [--budro T] [--sensei]
-[--check] [--folder F]``. Rows are drawn with a seed from those of Adult, numbers moved a little,
+[--check] [--folder F] [--record]``. Rows are drawn with a seed from those of Adult, numbers moved a little,
 and written as Parquet of 50,000 rows a row group, to FOLDER, which is kept with the measures of
 every run, or to a temporary one.
 A study then learns the subspace, boosts 50 trees, fits a logistic regression and thresholds behind
@@ -15,6 +15,8 @@ the same code left in FOLDER is read.
 ``--check`` runs the first 100,000 rows in memory, too, and in partitions, and stops where a measure
 differs by more than 1e-9; those of BuDRO, whose sources are others, are shown alone. Where there
 are more rows, the frontier of all is compared with the 95% intervals of the one in memory.
+
+``--record`` adds the runs, and what the check found, to data/reference/runs/scale.json.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,7 @@ from fairfrontier.runner import STAGES
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import ThreadRunner, run_stages, start_study
 from fairfrontier.study.stage import RunContext
@@ -267,18 +270,25 @@ def measure(
 
 def check(
     folder: Path, whole: Measured, rows: int, workers: int, limit: str, methods: Mapping[str, Any]
-) -> None:
-    """Compare partitions with memory on the first rows, and the run of all with those."""
+) -> dict[str, Any]:
+    """Compare partitions with memory on the first rows, and the run of all with those.
+
+    Returns the largest differences by method, and the rows of `compare_frontier`, none where all
+    rows were run in memory.
+    """
     sample = min(rows, SAMPLE)
     inside = measure(folder, sample, None, limit, methods)
     lazy = whole if sample == rows else measure(folder, sample, workers, limit, methods)
     gaps = check_points(lazy.points, inside.points)
     told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
     print(f"{sample:,} rows in memory: {inside.total:.0f} s; largest differences: {told}")
+    found = {"sample": sample, "differences": gaps, "frontier": []}
     if sample < rows:
         compared = compare_frontier(whole.points, inside.points)
         print(compared.round(4).to_string(index=False))
         print(f"{compared['within'].mean():.0%} of {len(compared)} within the intervals in memory")
+        found["frontier"] = compared.to_dict("records")
+    return found
 
 
 def hash_code() -> str:
@@ -306,6 +316,15 @@ def make_records(rows: int, runs: Mapping[int, Measured]) -> list[Record]:
     ]
 
 
+def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Write the kept runs, in which these take the place of those of as many rows and workers."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    kept = {(line["rows"], line["workers"]): line for line in (*before, *lines)}
+    text = json.dumps([kept[key] for key in sorted(kept)], indent=1) + "\n"
+    with filling(path.parent, what="the run", mend="Mend its permissions.") as work:
+        (work / path.name).write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Run the benchmark, print its table and write data/results/benchmarks/scale.json."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -316,11 +335,12 @@ def main() -> None:
     parser.add_argument("--sensei", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--record", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scale-") as scratch:
         folder = (chosen.folder or Path(scratch)).resolve()
         methods = list_methods(chosen.rows, chosen.budro, chosen.sensei)
-        runs = {}
+        runs, lines = {}, []
         for count in chosen.workers:
             done = measure(folder, chosen.rows, count, chosen.memory, methods)
             stages = ", ".join(f"{name} {value:.0f} s" for name, value in done.seconds.items())
@@ -329,9 +349,14 @@ def main() -> None:
                 f"{chosen.memory}, this process {done.own_mib:,.0f} MiB"
             )
             runs[count] = done
+            described = {key: value for key, value in vars(done).items() if key != "points"}
+            asked = {"rows": chosen.rows, "workers": count, "memory": chosen.memory}
+            lines.append({**asked, "methods": [*methods], **described})
         if chosen.check:
             count, done = next(iter(runs.items()))
-            check(folder, done, chosen.rows, count, chosen.memory, methods)
+            lines[0]["check"] = check(folder, done, chosen.rows, count, chosen.memory, methods)
+    if chosen.record:
+        keep(find_home() / "data" / "reference" / "runs" / "scale.json", lines)
     records = make_records(chosen.rows, runs)
     show_records("scale", records)
     print(write_records("scale", records))

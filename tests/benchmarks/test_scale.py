@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from benchmarks.scale import (
     Measured,
     check_points,
     compare_frontier,
+    keep,
     list_methods,
     write_rows,
 )
@@ -75,3 +78,13 @@ def test_a_frontier_is_compared_with_the_intervals_of_its_own_measures():
     compared = compare_frontier(moved, inside)
     assert compared["measure"].tolist() == ["balanced_accuracy", "consistency"]
     assert compared["within"].tolist() == [True, False]
+
+
+def test_a_kept_run_takes_the_place_of_the_one_of_as_many_rows_and_workers(tmp_path):
+    path = tmp_path / "runs" / "scale.json"
+    path.parent.mkdir()
+    keep(path, [{"rows": 10, "workers": 2, "worker_mib": 5}, {"rows": 10, "workers": 1}])
+    keep(path, [{"rows": 10, "workers": 2, "worker_mib": 6}, {"rows": 5, "workers": 2}])
+    kept = json.loads(path.read_text())
+    assert [(each["rows"], each["workers"]) for each in kept] == [(5, 2), (10, 1), (10, 2)]
+    assert kept[2]["worker_mib"] == 6
