@@ -1,9 +1,9 @@
 """A study whose rows stay in files: rows like Adult's, prepared, learnt and measured by workers.
 
 Run ``python -m benchmarks.scale [--rows N] [--workers W ...] [--memory 3GiB] [--budro T] [--sensei]
-[--check] [--folder F] [--record]``. Rows are drawn with a seed from those of Adult, numbers moved a little,
-and written as Parquet of 50,000 rows a row group, to FOLDER, which is kept with the measures of
-every run, or to a temporary one.
+[--check] [--folder F] [--record]``. Rows are drawn with a seed from those of Adult, numbers moved a
+little, and written as Parquet of 50,000 rows a row group, to FOLDER, which is kept with the
+measures of every run, or to a temporary one.
 A study then learns the subspace, boosts 50 trees, fits a logistic regression and thresholds behind
 the trees, with ``--budro`` also T rounds of BuDRO by 5,000 sources, and with ``--sensei`` one epoch
 of SenSeI, and ends with its frontier and report; no worker may exceed ``--memory``, beyond which
