@@ -43,12 +43,14 @@ def test_an_epoch_reads_every_training_row_once():
 
 def test_measures_that_differ_stop_the_run():
     keys = {"setting": "{}", "seed": 0, "part": "test", "measure": "accuracy", "group": ""}
-    points = pd.DataFrame([{"method": name, "value": 0.8, **keys} for name in ("budro", "linear")])
-    assert check_points(points, points) == {"budro": 0.0, "linear": 0.0}
-    other = points.assign(value=points["value"] + np.array([0.001, 0.0]))
+    names = ("budro", "linear", "sensei")
+    points = pd.DataFrame([{"method": name, "value": 0.8, **keys} for name in names])
+    assert check_points(points, points) == dict.fromkeys(names, 0.0)
+    other = points.assign(value=points["value"] + np.array([0.001, 0.0, 1e-8]))
     assert check_points(points, other)["budro"] == pytest.approx(0.001)
-    with pytest.raises(SystemExit, match="linear differ"):
-        check_points(points, points.assign(value=0.8 + np.array([0.0, 1e-8])))
+    for name, moved in {"linear": [0.0, 1e-8, 0.0], "sensei": [0.0, 0.0, 1e-5]}.items():
+        with pytest.raises(SystemExit, match=f"{name} differ"):
+            check_points(points, points.assign(value=0.8 + np.array(moved)))
 
 
 def test_what_a_run_left_is_read_again(tmp_path):
