@@ -12,7 +12,7 @@ from fairfrontier.runtime.errors import nearest
 # What the benchmarks are written with.
 SHARED = ("__main__", "record", "scoreboard")
 # Take hours: by name alone.
-LONG = ("default", "frontier")
+LONG = ("default", "frontier", "reproduce")
 
 
 def names() -> list[str]:
