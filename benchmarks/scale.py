@@ -105,9 +105,13 @@ KEYS = ["method", "seed", "part", "measure", "group"]
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its seconds by stage, peaks of the worst worker and of this process, and points."""
+    """A run: its seconds by stage, those of each fit, peaks of the worst worker and of this process.
+
+    ``points`` are its measures.
+    """
 
     seconds: dict[str, float]
+    fits: dict[str, float]
     worker_mib: float
     own_mib: float
     points: pd.DataFrame
@@ -202,13 +206,17 @@ def run(home: Path, workers: int | None, limit: str) -> Measured:
         path.write_text(yaml.safe_dump(kind), encoding="utf-8")
         cluster = str(path)
     seconds: dict[str, float] = {}
+    fits: dict[str, float] = {}
 
     def timed(name: str, stage: Callable[..., Any], *arguments: Any) -> Any:
         start = time.perf_counter()
         try:
             return stage(*arguments)
         finally:
-            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+            spent = time.perf_counter() - start
+            seconds[name] = seconds.get(name, 0.0) + spent
+            if name == "fit":
+                fits[arguments[1].method] = spent
 
     # Of what this process held before.
     with suppress(OSError):
@@ -224,7 +232,7 @@ def run(home: Path, workers: int | None, limit: str) -> Measured:
     points = pd.read_parquet(Path(facts["folder"]) / "points.parquet")
     if facts["skipped"]:
         raise SystemExit(f"Left out: {facts['skipped']}")
-    return Measured(seconds, worst, _find_peak(), points)
+    return Measured(seconds, fits, worst, _find_peak(), points)
 
 
 def check_points(lazy: pd.DataFrame, inside: pd.DataFrame) -> Mapping[str, float]:
@@ -364,9 +372,12 @@ def main() -> None:
         runs, lines = {}, []
         for count in chosen.workers:
             done = measure(folder, chosen.rows, count, chosen.memory, methods)
-            stages = ", ".join(f"{name} {value:.0f} s" for name, value in done.seconds.items())
+            stages, fits = (
+                ", ".join(f"{name} {value:.0f} s" for name, value in spent.items())
+                for spent in (done.seconds, done.fits)
+            )
             print(
-                f"{count} worker(s): {stages}; worst worker {done.worker_mib:,.0f} MiB of "
+                f"{count} worker(s): {stages}; of the fits {fits}; worst worker {done.worker_mib:,.0f} MiB of "
                 f"{chosen.memory}, this process {done.own_mib:,.0f} MiB"
             )
             runs[count] = done

@@ -55,9 +55,10 @@ def test_measures_that_differ_stop_the_run():
 
 def test_what_a_run_left_is_read_again(tmp_path):
     points = pd.DataFrame({"method": ["gbdt"], "value": [0.8]})
-    Measured({"total": 2.0}, 600.0, 700.0, points).write(tmp_path / "run")
+    Measured({"total": 2.0}, {"gbdt": 1.0}, 600.0, 700.0, points).write(tmp_path / "run")
     again = Measured.read(tmp_path / "run")
-    assert (again.total, again.worker_mib, again.own_mib) == (2.0, 600.0, 700.0)
+    assert (again.total, again.fits) == (2.0, {"gbdt": 1.0})
+    assert (again.worker_mib, again.own_mib) == (600.0, 700.0)
     pd.testing.assert_frame_equal(again.points, points)
 
 
