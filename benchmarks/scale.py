@@ -105,9 +105,9 @@ KEYS = ["method", "seed", "part", "measure", "group"]
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its seconds by stage, those of each fit, peaks of the worst worker and of this process.
+    """A run: its seconds by stage and by fit, and its points.
 
-    ``points`` are its measures.
+    The peaks are those of the worst worker and of this process.
     """
 
     seconds: dict[str, float]
@@ -377,8 +377,9 @@ def main() -> None:
                 for spent in (done.seconds, done.fits)
             )
             print(
-                f"{count} worker(s): {stages}; of the fits {fits}; worst worker {done.worker_mib:,.0f} MiB of "
-                f"{chosen.memory}, this process {done.own_mib:,.0f} MiB"
+                f"{count} worker(s): {stages}; of the fits {fits}; worst worker "
+                f"{done.worker_mib:,.0f} MiB of {chosen.memory}, "
+                f"this process {done.own_mib:,.0f} MiB"
             )
             runs[count] = done
             described = {key: value for key, value in vars(done).items() if key != "points"}
