@@ -310,7 +310,9 @@ def check(
     told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
     print(f"{sample:,} rows in memory: {inside.total:.0f} s; largest differences: {told}")
     others = measure(folder, sample, None, limit, methods, seed=1)
-    runs = {"in partitions": lazy, f"all {rows:,} rows": whole, "other rows in memory": others}
+    runs = {f"all {rows:,} rows": whole, "in partitions": lazy, "other rows in memory": others}
+    if sample == rows:
+        del runs[f"all {rows:,} rows"]
     compared = pd.concat(
         [compare_frontier(run.points, inside.points).assign(run=name) for name, run in runs.items()]
     )
