@@ -63,6 +63,8 @@ def run(folder: Path, profile: str) -> dict[str, float]:
         seconds = time_studies(process.stdout or (), start)
     if process.returncode:
         raise SystemExit(f"The command ended with code {process.returncode}.")
+    if len(seconds) == 1:
+        raise SystemExit("The command showed no study's table by a title that is known here.")
     return seconds
 
 

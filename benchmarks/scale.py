@@ -121,11 +121,14 @@ class Measured:
         """Seconds of the whole run."""
         return self.seconds["total"]
 
+    def describe(self) -> dict[str, Any]:
+        """Return all but the points."""
+        return {key: value for key, value in vars(self).items() if key != "points"}
+
     def write(self, path: Path) -> None:
         """Write points as ``path``.parquet, and all else as ``path``.json."""
         self.points.to_parquet(path.with_suffix(".parquet"))
-        rest = {key: value for key, value in vars(self).items() if key != "points"}
-        path.with_suffix(".json").write_text(json.dumps(rest), encoding="utf-8")
+        path.with_suffix(".json").write_text(json.dumps(self.describe()), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Measured:
@@ -310,9 +313,9 @@ def check(
     told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
     print(f"{sample:,} rows in memory: {inside.total:.0f} s; largest differences: {told}")
     others = measure(folder, sample, None, limit, methods, seed=1)
-    runs = {f"all {rows:,} rows": whole, "in partitions": lazy, "other rows in memory": others}
-    if sample == rows:
-        del runs[f"all {rows:,} rows"]
+    runs = {"in partitions": lazy, "other rows in memory": others}
+    if sample < rows:
+        runs[f"all {rows:,} rows"] = whole
     compared = pd.concat(
         [compare_frontier(run.points, inside.points).assign(run=name) for name, run in runs.items()]
     )
@@ -371,7 +374,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scale-") as scratch:
         folder = (chosen.folder or Path(scratch)).resolve()
         methods = list_methods(chosen.rows, chosen.budro, chosen.sensei)
-        runs, lines = {}, []
+        runs, found = {}, {}
         for count in chosen.workers:
             done = measure(folder, chosen.rows, count, chosen.memory, methods)
             stages, fits = (
@@ -384,13 +387,16 @@ def main() -> None:
                 f"this process {done.own_mib:,.0f} MiB"
             )
             runs[count] = done
-            described = {key: value for key, value in vars(done).items() if key != "points"}
-            asked = {"rows": chosen.rows, "workers": count, "memory": chosen.memory}
-            lines.append({**asked, "methods": [*methods], **described})
         if chosen.check:
             count, done = next(iter(runs.items()))
-            lines[0]["check"] = check(folder, done, chosen.rows, count, chosen.memory, methods)
+            found[count] = check(folder, done, chosen.rows, count, chosen.memory, methods)
     if chosen.record:
+        asked = {"rows": chosen.rows, "memory": chosen.memory, "methods": [*methods]}
+        lines = [
+            {**asked, "workers": count, **done.describe()}
+            | ({"check": found[count]} if count in found else {})
+            for count, done in runs.items()
+        ]
         keep(find_home() / "data" / "reference" / "runs" / "scale.json", lines)
     records = make_records(chosen.rows, runs)
     show_records("scale", records)
