@@ -207,9 +207,10 @@ def _show_published(done: dict[str, Any]) -> None:
     for whose, spread in (("published", "spread"), ("ours", "sd")):
         pairs = zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
         table[whose] = [_join_spread(*pair) for pair in pairs]
-    columns = ["table", "row", "measure", "published", "ours", "n_splits"]
+    columns = ["row", "measure", "published", "ours", "n_splits", "table"]
     shown = table[columns].rename(columns={"n_splits": "splits"})
-    print_table(f"{done['study']}: published / ours ± sd", shown, complete=str(path))
+    title, keep = f"{done['study']}: published / ours ± sd", ("published", "ours")
+    print_table(title, shown, keep=keep, complete=str(path))
     _show_end(done)
 
 
