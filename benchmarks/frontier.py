@@ -39,9 +39,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from xgboost import XGBClassifier
 
 from benchmarks.peer.decide import PARTS, TREES, Given, Rule, decide_all, stack_training
+from benchmarks.reproduce import make_project
 from benchmarks.scoreboard import (
     BUDGETS,
     CRITERIA,
@@ -325,6 +327,20 @@ def clear(values: np.ndarray) -> list[Any]:
     return np.where(np.isnan(values), None, values.round(7)).tolist()
 
 
+@lru_cache(maxsize=len(OBJECTIVES))
+def run_default(dataset: str, seed: int, objective: str) -> tuple[pd.DataFrame, float]:
+    """Return the points of our study of a dataset alone, and its seconds where nothing is kept."""
+    # The gaps of peers have no minimum of rows either.
+    asked = {"dataset": dataset, "objective": objective, "seeds": [seed], "minimum": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        make_project(home, find_home())
+        path = home / f"scoreboard-{dataset}-{seed}-{objective}.yaml"
+        path.write_text(json.dumps(asked))
+        study = run_study(path, home=home)
+        return study.points, study.facts["seconds"]
+
+
 def search(table: Table, seed: int, given: Given) -> dict[str, Any]:
     """Return what our study of a dataset alone reaches, by `describe`'s keys."""
     result: dict[str, Any] = {"failed": [], "seconds": [[] for _ in CRITERIA]}
@@ -333,19 +349,13 @@ def search(table: Table, seed: int, given: Given) -> dict[str, Any]:
         result[f"{part}_constant"] = measure_constant(given[f"y_{part}"], likely)
         result |= {f"{part}_{name}": [[] for _ in CRITERIA] for name in ("objective", "gap")}
     for objective in OBJECTIVES:
-        name = f"scoreboard-{table.dataset}-{seed}-{objective}"
-        # The gaps of peers have no minimum of rows either.
-        asked = {"dataset": table.dataset, "objective": objective, "seeds": [seed], "minimum": 1}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{name}.yaml"
-            path.write_text(json.dumps(asked))
-            study = run_study(path, home=find_home())
-        points = study.points[study.points["group"].isin(["", *table.attributes])]
+        points, seconds = run_default(table.dataset, seed, objective)
+        points = points[points["group"].isin(["", *table.attributes])]
         reached = points.pivot_table(
             "value", index=["method", "setting"], columns=["part", "measure"], sort=False
         )
         for i, measures in enumerate(GAPS.values()):
-            result["seconds"][i].append(study.facts["seconds"])
+            result["seconds"][i].append(seconds)
             for part in ("validation", "test"):
                 gap = reached[part].reindex(columns=measures).max(axis=1, skipna=False)
                 result[f"{part}_objective"][i].append(clear(reached[part][objective].to_numpy()))

@@ -92,17 +92,36 @@ def test_a_study_s_settings_are_candidates_with_the_gaps_of_their_criteria(given
         for setting in "ab" for part in ("train", "validation", "test")
         for i, (measure, group) in enumerate(measures.items())
     ]  # fmt: skip
-    study = SimpleNamespace(points=pd.DataFrame(rows), facts={"seconds": 7.0})
-    monkeypatch.setattr(frontier, "run_study", lambda *_, **__: study)
+    points = pd.DataFrame(rows)
+    monkeypatch.setattr(frontier, "run_default", lambda *_: (points, 7.0))
     found = frontier.search(TABLES["communities"], 0, given)
     assert found["seconds"] == [[7.0, 7.0]] * 3
     assert found["test_objective"][0] == [[10.0, 11.0], [10.1, 11.1]]
     # Selection rates, true positive rates, the larger of both.
     assert [row[0] for row in found["validation_gap"]] == [[0.2, 1.2], [0.3, 1.3], [0.4, 1.4]]
     # A rate of no rows is no measure of the study.
-    study.points = study.points[study.points["measure"] != "tpr_difference"]
+    points = points[points["measure"] != "tpr_difference"]
     found = frontier.search(TABLES["communities"], 0, given)
     assert [row[0] for row in found["validation_gap"]] == [[0.2, 1.2], [None] * 2, [None] * 2]
+
+
+def test_the_seconds_of_a_study_are_those_without_anything_kept(monkeypatch):
+    homes = []
+
+    def run_study(path, home):
+        homes.append(home)
+        assert not (home / "data" / "cache" / "store").exists()
+        return SimpleNamespace(points=path.stem, facts={"seconds": 7.0})
+
+    monkeypatch.setattr(frontier, "run_study", run_study)
+    frontier.run_default.cache_clear()
+    # Tables of one dataset share its study.
+    for _ in range(2):
+        found = frontier.run_default("german", 3, "accuracy")
+        assert found == ("scoreboard-german-3-accuracy", 7.0)
+    frontier.run_default.cache_clear()
+    assert len(homes) == 1
+    assert not homes[0].exists()
 
 
 def test_cuts_are_the_best_of_all():
