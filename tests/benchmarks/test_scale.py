@@ -10,10 +10,11 @@ from benchmarks import scale
 from benchmarks.scale import (
     MOVED,
     Measured,
-    check_points,
     compare_frontier,
+    find_differences,
     keep,
     list_methods,
+    make_exact,
     write_rows,
 )
 
@@ -41,16 +42,44 @@ def test_an_epoch_reads_every_training_row_once():
     assert methods["budro"]["n_estimators"] == 3
 
 
-def test_measures_that_differ_stop_the_run():
-    keys = {"setting": "{}", "seed": 0, "part": "test", "measure": "accuracy", "group": ""}
-    names = ("budro", "linear", "sensei")
-    points = pd.DataFrame([{"method": name, "value": 0.8, **keys} for name in names])
-    assert check_points(points, points) == dict.fromkeys(names, 0.0)
-    other = points.assign(value=points["value"] + np.array([0.001, 0.0, 1e-8]))
-    assert check_points(points, other)["budro"] == pytest.approx(0.001)
-    for name, moved in {"linear": [0.0, 1e-8, 0.0], "sensei": [0.0, 0.0, 1e-5]}.items():
-        with pytest.raises(SystemExit, match=f"{name} differ"):
-            check_points(points, points.assign(value=0.8 + np.array(moved)))
+def test_nothing_approximate_is_left_in_an_exact_study():
+    methods = list_methods(1000, 3, sensei=True)
+    exact = make_exact(methods, 1000)
+    assert [*exact] == [*methods]
+    assert exact["budro"] == methods["budro"] | {"sources": None}
+    assert exact["project"]["max_bin"] == 1000
+    assert exact["gbdt"] == methods["gbdt"]
+
+
+def test_largest_differences_are_those_of_each_method():
+    keys = {"setting": "{}", "seed": 0, "part": "test", "group": ""}
+    points = pd.DataFrame(
+        [
+            {"method": name, "measure": measure, "value": 0.8, **keys}
+            for name in ("budro", "linear")
+            for measure in ("accuracy", "auc")
+        ]
+    )
+    assert find_differences(points, points) == {"budro": 0.0, "linear": 0.0}
+    other = points.assign(value=points["value"] + np.array([0.001, -0.002, 0.0, 1e-8]))
+    found = find_differences(other, points)
+    assert found == pytest.approx({"budro": 0.002, "linear": 1e-8})
+    for unlike in (points.iloc[1:], points.assign(value=[np.nan, 0.8, 0.8, 0.8])):
+        with pytest.raises(SystemExit, match="different measures"):
+            find_differences(unlike, points)
+
+
+def test_a_difference_where_nothing_is_approximate_stops_the_run(tmp_path, monkeypatch):
+    def measure(folder, rows, workers, *_, **__):
+        value = 0.8 + 1e-8 * (workers is not None)
+        point = {"method": "linear", "seed": 0, "part": "test", "measure": "auc", "group": ""}
+        points = pd.DataFrame([{**point, "value": value}])
+        return Measured({"total": 1.0}, {}, 1.0, 1.0, points)
+
+    monkeypatch.setattr(scale, "measure", measure)
+    whole = measure(tmp_path, 10, 2)
+    with pytest.raises(SystemExit, match="more than 1e-09"):
+        scale.check(tmp_path, whole, 10, 2, "1GiB", {"linear": {}})
 
 
 def test_what_a_run_left_is_read_again(tmp_path):

@@ -97,8 +97,10 @@ class LinearPost(Classifier):
         may name them.
     folds : int
         Parts of the training rows that are held out in turn; 2 or more.
-    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, base_score
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
         As XGBoost's, of both kinds of trees.
+    base_score : float or None
+        Probability that both kinds start from; None lets XGBoost estimate it from the labels.
     n_jobs : int
         Threads.
     random_state : int
@@ -162,6 +164,7 @@ class LinearPost(Classifier):
     min_child_weight: float = 1.0
     base_score: float | None = None
     tree_method: str = "hist"
+    max_bin: int = 256
     n_jobs: int = 1
     random_state: int = 0
 

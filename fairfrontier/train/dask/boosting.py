@@ -73,10 +73,10 @@ class Batches(xgboost.DataIter):
 
 
 def bin_rows(
-    make: Callable[[], Iterator[Mapping[str, np.ndarray]]], n_jobs: int
+    make: Callable[[], Iterator[Mapping[str, np.ndarray]]], n_jobs: int, max_bin: int = 256
 ) -> xgboost.QuantileDMatrix:
     """Return the bins of batches of XGBoost's ``data``, ``label`` and ``weight``, a byte a cell."""
-    return xgboost.QuantileDMatrix(Batches(make), nthread=n_jobs)
+    return xgboost.QuantileDMatrix(Batches(make), max_bin=max_bin, nthread=n_jobs)
 
 
 def boost_partitions(
@@ -89,6 +89,7 @@ def boost_partitions(
     client: Client | None,
     name: str,
     n_jobs: int = 1,
+    max_bin: int = 256,
 ) -> tuple[xgboost.Booster, Any]:
     """Boost on a Dask array X of shape (n_samples, n_features), float64 or float32.
 
@@ -99,8 +100,9 @@ def boost_partitions(
     partition by partition, some times, and holds the bins alone. ``name`` is the method's, for
     errors; ClusterError is raised when a worker was lost, and again at a second try.
 
-    Trees are those of the rows in memory to rounding where no feature has more values than there
-    are bins; else the bins are approximate quantiles that depend on the partitions.
+    Trees are those of the rows in memory to rounding where no feature has more than ``max_bin``
+    values, which ``grow`` is told, too; else the bins are approximate quantiles that depend on the
+    partitions.
     """
     if client is None:
         import dask
@@ -114,13 +116,13 @@ def boost_partitions(
                 here = slice(end - len(rows), end)
                 yield make_block(0, rows, y[here], weight[here]).batch()
 
-        return grow(Boosting(bin_rows(make, n_jobs), y, weight, code, np.asarray))
+        return grow(Boosting(bin_rows(make, n_jobs, max_bin), y, weight, code, np.asarray))
 
     def fit(workers: Client) -> tuple[xgboost.Booster, Any]:
         names = ("y", "sample_weight", "codes")
         placed = place_partitions(make_block, (X, y, weight, code), names=names, client=workers)
         try:
-            raw, more = placed.call(_boost, convene(placed), grow, n_jobs)[0]
+            raw, more = placed.call(_boost, convene(placed), grow, n_jobs, max_bin)[0]
             return xgboost.Booster(model_file=bytearray(raw)), more
         finally:
             placed.release()
@@ -152,12 +154,12 @@ def _grow_plainly(
 
 
 def _boost(
-    blocks: Sequence[Block], peers: Mapping[str, Any], grow: Grow, n_jobs: int
+    blocks: Sequence[Block], peers: Mapping[str, Any], grow: Grow, n_jobs: int, max_bin: int
 ) -> tuple[bytes, Any]:
     """Return the trees and what else was made, of which all workers have the same."""
     y, weight = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("y", "weight"))
     code = None if blocks[0].code is None else np.concatenate([b.code for b in blocks])
     with communicating(**peers):
-        data = bin_rows(lambda: (block.batch() for block in blocks), n_jobs)
+        data = bin_rows(lambda: (block.batch() for block in blocks), n_jobs, max_bin)
         booster, more = grow(Boosting(data, y, weight, code, add_up))
     return bytes(booster.save_raw("ubj")), more

@@ -168,7 +168,14 @@ def _grow(
 ) -> xgboost.Booster:
     grow = grow_plainly(parameters, model.n_estimators)
     trees, _ = boost_partitions(
-        grow, X, y, weight, client=client, name=model.name, n_jobs=model.n_jobs
+        grow,
+        X,
+        y,
+        weight,
+        client=client,
+        name=model.name,
+        n_jobs=model.n_jobs,
+        max_bin=model.max_bin,
     )
     return trees
 

@@ -36,6 +36,7 @@ def tree_parameters(
     base_score: float | None,
     n_jobs: int,
     random_state: int,
+    max_bin: int = 256,
 ) -> dict[str, Any]:
     """Return XGBoost's native parameters for a binary logistic task.
 
@@ -49,6 +50,7 @@ def tree_parameters(
         "reg_lambda": reg_lambda,
         "min_child_weight": min_child_weight,
         "tree_method": tree_method,
+        "max_bin": max_bin,
         "nthread": n_jobs,
         "seed": random_state,
         "disable_default_eval_metric": 1,
@@ -81,6 +83,7 @@ def check_trees(model: Any) -> None:
     model.require("reg_lambda", model.reg_lambda >= 0, "0 or more")
     children = getattr(model, "min_child_weight", 0.0)
     model.require("min_child_weight", children >= 0, "0 or more")
+    model.require("max_bin", getattr(model, "max_bin", 2) >= 2, "2 or more")
     model.require("tree_method", model.tree_method in TREE_METHODS, " or ".join(TREE_METHODS))
     model.require(
         "scale_pos_weight",
@@ -97,7 +100,7 @@ class BoostedTrees(Classifier):
     ----------
     n_estimators : int
         Boosting rounds.
-    max_depth, learning_rate, reg_lambda, min_child_weight, tree_method
+    max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
         As XGBoost's, with its defaults.
     scale_pos_weight : float or "balanced"
         Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
@@ -129,6 +132,7 @@ class BoostedTrees(Classifier):
     scale_pos_weight: PositiveWeight = 1.0
     base_score: float | None = None
     tree_method: str = "hist"
+    max_bin: int = 256
     n_jobs: int = 1
     random_state: int = 0
 

@@ -55,7 +55,15 @@ def play_partitions(
     none = replace(cells, code=np.empty(0, np.int64), weight=np.empty(0))
     grow = partial(_play, dict(parameters), none, rounds=rounds, step=step, bound=bound)
     booster, (price, error, rate) = boost_partitions(
-        grow, X, y, cells.weight, cells.code, client=client, name=name, n_jobs=parameters["nthread"]
+        grow,
+        X,
+        y,
+        cells.weight,
+        cells.code,
+        client=client,
+        name=name,
+        n_jobs=parameters["nthread"],
+        max_bin=parameters["max_bin"],
     )
     return Played(booster, price, error, rate)
 

@@ -18,6 +18,23 @@ def client():
         yield client
 
 
+def test_as_many_bins_as_values_make_the_trees_exact(client):
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(9000, 2)).astype(np.float32)
+    y = (X.sum(axis=1) + generator.normal(size=9000) > 0).astype(np.int64)
+    weight = np.ones(9000)
+    rows, lazy = xgboost.DMatrix(X, y, weight=weight), da.from_array(X, chunks=((5000, 4000), 2))
+    gaps = {}
+    for bins in (256, 9000):
+        parameters = PARAMETERS | {"max_bin": bins}
+        grow, keywords = grow_plainly(parameters, 5), {"name": "mine", "max_bin": bins}
+        booster, _ = boost_partitions(grow, lazy, y, weight, client=client, **keywords)
+        expected = xgboost.train(parameters, xgboost.DMatrix(X, y, weight=weight, nthread=1), 5)
+        gaps[bins] = np.abs(booster.predict(rows) - expected.predict(rows)).max()
+    # With fewer, quantiles of workers' rows are others.
+    assert gaps[9000] < 1e-6 < gaps[256]
+
+
 @pytest.mark.parametrize("spread", [False, True])
 def test_trees_are_those_of_the_rows_in_memory(client, spread):
     generator = np.random.default_rng(0)

@@ -24,6 +24,7 @@ def test_one_class_has_nothing_to_balance(weight):
         ("gbdt", {"base_score": -0.5}),
         ("gbdt", {"min_child_weight": -1}),
         ("gbdt_regression", {"min_child_weight": -0.5}),
+        ("linear_post", {"max_bin": 1}),
     ],
 )
 def test_what_xgboost_refuses_is_refused_before(method, parameters):
