@@ -6,6 +6,8 @@ import pytest
 from fairfrontier import create, learn
 from fairfrontier.prepare.split import Split, Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.neural.estimator import predict_logits
+from fairfrontier.train.neural.network import Network, draw_network
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import load_model
 from tests.evaluate.made import MadeSet, make_part
@@ -39,6 +41,18 @@ def test_several_classes_and_layers():
     assert model.predict_proba(X).shape == (400, 3)
     assert (model.predict(X) == y).mean() > 0.85
     assert [each.shape[1:] for each in model.network_.weight] == [(2, 12), (12, 8), (8, 3)]
+
+
+def test_equal_rows_are_scored_alike_wherever_they_stand():
+    generator = np.random.default_rng(0)
+    people = generator.normal(size=(3000, 41))
+    network = Network.of(draw_network([41, 100, 2], generator))
+    rows = generator.integers(3000, size=20_000)
+    logits = predict_logits(people[rows], network)
+    first = np.unique(rows, return_index=True)[1]
+    assert np.array_equal(logits, logits[first][np.unique(rows, return_inverse=True)[1]])
+    alone = np.concatenate([predict_logits(people[row : row + 1], network) for row in range(50)])
+    assert np.array_equal(alone, predict_logits(people, network)[:50])
 
 
 def test_the_seed_decides():
