@@ -406,7 +406,7 @@ class NeuralNetwork(Classifier):
         """Return class probabilities, float64, shape (n_samples, n_classes).
 
         A row's probabilities do not depend on the other rows: logits are computed in float64,
-        whatever the training's dtype, and rounded to 32 bits.
+        whatever the training's dtype, and rounded to 24 binary digits.
         """
         rows = self._project(self.validate_rows(X))
         return np.asarray(softmax(predict_logits(rows, self.network_)))
@@ -435,17 +435,18 @@ class NeuralNetwork(Classifier):
 def predict_logits(rows: np.ndarray, network: Network) -> np.ndarray:
     """Return the logits of a net's inputs, float64, shape (n_samples, n_classes).
 
-    They are rounded to 32 bits: the last bits of a product depend on a row's place in it, and equal
-    rows are to be scored alike.
+    They have the 24 binary digits of 32 bits: the last ones of a product depend on a row's place in
+    it, and equal rows are to be scored alike.
     """
     blocks = (
         # Block by block, so that the embeddings of many texts are never copied at once.
         rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
         for start in range(0, len(rows), PREDICTION_ROWS)
     )
-    parts = [forward(network, block).logits[0].astype(np.float32) for block in blocks]
-    parts = parts or [np.zeros((0, network.bias[-1].shape[-1]), dtype=np.float32)]
-    return np.concatenate(parts).astype(np.float64)
+    parts = [forward(network, block).logits[0] for block in blocks]
+    logits = np.concatenate(parts) if parts else np.zeros((0, network.bias[-1].shape[-1]))
+    mantissa, exponent = np.frexp(logits)
+    return np.ldexp(np.rint(np.ldexp(mantissa, 24)), exponent - 24)
 
 
 def _predict_watched(network: Network, X: Array) -> np.ndarray:

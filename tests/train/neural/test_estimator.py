@@ -51,6 +51,8 @@ def test_equal_rows_are_scored_alike_wherever_they_stand():
     logits = predict_logits(people[rows], network)
     first = np.unique(rows, return_index=True)[1]
     assert np.array_equal(logits, logits[first][np.unique(rows, return_inverse=True)[1]])
+    large = Network.of([1e80 * array for array in network.arrays])
+    assert np.isfinite(predict_logits(people, large)).all()
     alone = np.concatenate([predict_logits(people[row : row + 1], network) for row in range(50)])
     assert np.array_equal(alone, predict_logits(people, network)[:50])
 
