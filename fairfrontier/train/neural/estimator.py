@@ -446,7 +446,8 @@ def predict_logits(rows: np.ndarray, network: Network) -> np.ndarray:
     parts = [forward(network, block).logits[0] for block in blocks]
     logits = np.concatenate(parts) if parts else np.zeros((0, network.bias[-1].shape[-1]))
     mantissa, exponent = np.frexp(logits)
-    return np.ldexp(np.rint(np.ldexp(mantissa, 24)), exponent - 24)
+    rounded: np.ndarray = np.ldexp(np.rint(np.ldexp(mantissa, 24)), exponent - 24)
+    return rounded
 
 
 def _predict_watched(network: Network, X: Array) -> np.ndarray:
