@@ -108,8 +108,7 @@ def run_study(
         How much is run.
     cluster : str, default "auto"
         A name in ``conf/clusters`` or a YAML file; ``auto`` trains few fits in this process, and
-        more, or those of a search, on one process per core. These import the main module again: a
-        script without ``if __name__ == "__main__":`` trains in its own process.
+        more on one process per core.
     out : str or Path, optional
         The parent of the study's folder; ``data/results`` by default.
     home : str or Path, optional

@@ -22,7 +22,7 @@ import pandas as pd
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
-from fairfrontier.runtime.cluster.open import can_start_processes, clear_killed
+from fairfrontier.runtime.cluster.open import clear_killed
 from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.home import check_links
@@ -182,9 +182,9 @@ class StudyRun:
         """Where fits run."""
         if self.options.cluster == "auto":
             fits = len(self.missing) if self.is_known else len(self.plan)
-            # How many fits a search will ask for is not known.
-            many = fits > FEW or self.study.search is not None or self.is_collection
-            return ClusterConfig(kind="local" if many and can_start_processes() else "inline")
+            fits += FEW if self.study.search else 0
+            few = fits <= FEW and not self.is_collection
+            return ClusterConfig(kind="inline" if few else "local")
         return load_cluster(self.options.cluster, self.home)
 
     def list_skipped(self) -> dict[str, str]:

@@ -228,15 +228,6 @@ def test_a_rule_stands_behind_the_best_method(home):
     assert outcome.untried == []
 
 
-@pytest.mark.parametrize(("guarded", "kind"), [(True, "local"), (False, "inline")])
-def test_a_search_alone_is_spread_over_processes(home, monkeypatch, guarded, kind):
-    begin(home, methods={"gbdt": {}})
-    monkeypatch.setattr("fairfrontier.study.run.can_start_processes", lambda: guarded)
-    run = start_study(RunOptions(study="made", conf=home))
-    assert not run.plan
-    assert run.cluster.kind == kind
-
-
 def test_rows_whose_turn_does_not_come_are_named(home):
     methods = {"linear": {}, "gbdt": {}, "parity": {"method": "best", "then": "group_thresholds"}}
     outcome = begin(home, methods=methods, search={"trials": 2}).run(pretend([]))
