@@ -134,6 +134,19 @@ def test_fair_boosting_is_that_of_rows_in_memory(criterion, workers, judged, tin
         assert_equal(found.predictions[0][part].score, wanted.score, trees=8)
 
 
+@pytest.mark.parametrize("name", ["gbdt", "fair_gbm"])
+def test_bins_of_partitions_are_at_most_as_many_as_asked_for(name, tiny, client):
+    rules = {"cross_fit_below": 0} if name == "fair_gbm" else {}
+    most = {}
+    for bins in (4, 256):
+        model = create(name, n_estimators=10, max_bin=bins, **rules)
+        train_collections([model], [spread(tiny["binary"])], lambda _: None, client)
+        nodes = model.booster_.trees_to_dataframe()
+        cuts = nodes[nodes["Feature"] != "Leaf"].groupby("Feature")["Split"].nunique()
+        most[bins] = cuts.max()
+    assert most[4] <= 4 < most[256]
+
+
 def test_rules_of_one_table_share_what_is_learnt(tiny, client):
     bounds = (0.0, 0.1)
     models = [create("linear_post", n_estimators=2, max_depth=2, bound=each) for each in bounds]
