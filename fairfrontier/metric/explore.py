@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.registry import fair_metric
@@ -258,13 +258,15 @@ def descend(
         )
     xp = array_namespace(difference, comparable)
     n, d = difference.shape
-    sigma = xp.eye(d, dtype=difference.dtype)
+    where = device(difference)
+    sigma = xp.eye(d, dtype=difference.dtype, device=where)
     start_loss = float(loss(sigma, difference, comparable, floor=floor))
     longest = float("inf") if gradient_limit is None else gradient_limit * d**0.5
     pairs, z = difference, comparable
     for iteration in range(iterations):
         if batch < n:
-            drawn = xp.asarray(generator.choice(n, batch, replace=False, shuffle=False))
+            chosen = generator.choice(n, batch, replace=False, shuffle=False)
+            drawn = xp.asarray(chosen, device=where)
             pairs = xp.take(difference, drawn, axis=0)
             z = xp.take(comparable, drawn, axis=0)
         step = 1.0 / (1 + iteration // ITERATIONS_PER_STEP)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from zipfile import BadZipFile
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fairfrontier.runtime.errors import StoreError
 
@@ -40,7 +40,7 @@ class FairMetric:
 
     def _convert(self, field: str, x: Array) -> Array:
         xp = array_namespace(x)
-        return xp.asarray(getattr(self, field), dtype=xp.float64)
+        return xp.asarray(getattr(self, field), dtype=xp.float64, device=device(x))
 
     def distance(self, x: Array, other: Array) -> Array:
         """Return d(x, x') ≥ 0 of row pairs, (n,), in squared units, on x's backend."""

@@ -89,11 +89,22 @@ def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Arr
     return cupy.asarray(x)
 
 
-def to_numpy(x: Array) -> np.ndarray:
-    """Return a NumPy array, copied from the device if the array lives on one."""
+def to_host(x: Any) -> Any:
+    """Return an array on a device as a NumPy array; anything else, say a DataFrame, as it is."""
+    if isinstance(x, np.ndarray) or not array_api_compat.is_array_api_obj(x):
+        return x
+    if array_api_compat.is_dask_array(x):
+        return x
     if array_api_compat.is_cupy_array(x):
         return np.asarray(x.get())
-    return np.asarray(x)
+    # Other libraries' arrays are readable where they are made by default.
+    host = array_namespace(x).__array_namespace_info__().default_device()
+    return np.asarray(array_api_compat.to_device(x, host))
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """Return a NumPy array, copied from the device if the array lives on one."""
+    return np.asarray(to_host(x))
 
 
 def segment_sum(values: Array, codes: Array, n: int) -> Array:
@@ -124,8 +135,9 @@ def segment_sum(values: Array, codes: Array, n: int) -> Array:
     if n > MANY_SEGMENTS and values.ndim == 1:
         return _segment_sum_sorted(values, codes, n)
     table = values if values.ndim == 2 else xp.reshape(values, (m, 1))
-    out = xp.zeros((n, table.shape[1]), dtype=values.dtype)
-    segments = xp.arange(n, dtype=codes.dtype)
+    where = array_api_compat.device(values)
+    out = xp.zeros((n, table.shape[1]), dtype=values.dtype, device=where)
+    segments = xp.arange(n, dtype=codes.dtype, device=where)
     step = max(1, BLOCK_ENTRIES // max(n, 1))
     for start in range(0, m, step):
         stop = min(start + step, m)

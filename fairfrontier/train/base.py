@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.prepare.split import Split, Task
+from fairfrontier.runtime.arrays import to_host, to_numpy
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
 from fairfrontier.train.objective import Objective, choose_cut
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
@@ -162,13 +163,14 @@ class Estimator(BaseEstimator):
         """Check the table of a fit, learn its columns, and return it as arrays.
 
         X becomes float64 or float32, without a copy where it is that already; y becomes float64, or
-        for a classifier int64 codes of ``classes_``. ``aligned`` are further arrays with one entry
+        for a classifier int64 codes of ``classes_``. What is on a device is copied from it.
+        ``aligned`` are further arrays with one entry
         per row, or None. InputError is raised for tables that are not numeric, not finite, of
         different lengths, and so on.
         """
         with explaining():
             rows, target = validate_data(
-                self, X, y, **self._table_rules(), y_numeric=self._is_numeric()
+                self, to_host(X), to_host(y), **self._table_rules(), y_numeric=self._is_numeric()
             )
             check_consistent_length(rows, *aligned)
         return rows, self.learn_target(target)
@@ -189,7 +191,7 @@ class Estimator(BaseEstimator):
             delattr(fitted, NAMES)
         with explaining():
             rules = {**self._table_rules(), "ensure_min_samples": 0}
-            rows: np.ndarray = validate_data(fitted, X, reset=False, **rules)
+            rows: np.ndarray = validate_data(fitted, to_host(X), reset=False, **rules)
         return rows
 
     def name_features(self, names: Sequence[str]) -> None:
@@ -401,7 +403,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     def encode_labels(self, y: Any) -> np.ndarray:
         """Return the codes of labels among ``classes_``, int64; InputError for unknown labels."""
-        labels = np.asarray(y)
+        labels = to_numpy(y)
         codes = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
         known = self.classes_[codes] == labels
         if not known.all():
@@ -465,7 +467,7 @@ def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
     """Return the case weights as float64, by default ones; InputError for invalid weights."""
     if sample_weight is None:
         return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    weight = to_numpy(sample_weight).astype(np.float64, copy=False)
     if weight.shape != (n_samples,):
         raise InputError(
             f"There are {n_samples} rows, and case weights of shape {weight.shape}.",
@@ -489,7 +491,7 @@ def training_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndar
 
 def take_attribute(groups: np.ndarray, attribute: int) -> np.ndarray:
     """Return one column of ``groups``, shape (n_samples,); ConfigError where there is none."""
-    groups = np.asarray(groups)
+    groups = to_numpy(groups)
     columns = groups.shape[1] if groups.ndim == 2 else 0
     if not -columns <= attribute < columns:
         raise ConfigError(

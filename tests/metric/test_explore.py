@@ -12,7 +12,7 @@ from fairfrontier.metric import explore
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.tables import make_split
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import array_api_strict
 import dask
 import dask.array as da
 import numpy as np
@@ -20,7 +19,7 @@ from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.evaluate.made import MadeSet
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import devices, namespaces
 from tests.train.tables import make_split
 
 SEX = (Edit("sex=Female", {0: 0.0}, {0: 0}), Edit("sex=Male", {0: 1.0}, {0: 1}))
@@ -362,11 +361,12 @@ def test_versions_that_are_none_are_refused(versions, word):
         face.learn_from_versions(versions, 1)
 
 
-def test_the_metric_works_on_the_array_api_alone_and_is_saved(tmp_path):
+@pytest.mark.parametrize("namespace", devices())
+def test_the_metric_works_on_a_device_and_is_saved(namespace, tmp_path):
     metric = face.learn_from_groups(plant(30)[1], 2)
     x = np.random.default_rng(0).normal(size=(4, 8))
-    strict = array_api_strict.asarray(x)
-    assert to_numpy(metric.embed(strict)) == pytest.approx(metric.embed(x))
+    there = namespace().asarray(x)
+    assert to_numpy(metric.embed(there)) == pytest.approx(metric.embed(x))
     back = FairMetric.load(metric.save(tmp_path / "face"))
     for name in ("sigma", "basis", "directions"):
         assert np.array_equal(getattr(back, name), getattr(metric, name))

@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fairfrontier.runtime.arrays import to_host
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -92,6 +94,16 @@ def let_go(client: Client) -> None:
     _HELD.pop(client, None)
 
 
+def list_blocks(X: Any) -> list[Any]:
+    """Return the blocks of rows of a Dask array as Delayed objects; on the host, if on a device."""
+    import dask
+
+    blocks: list[Any] = X.to_delayed().reshape(-1).tolist()
+    if isinstance(X._meta, np.ndarray):
+        return blocks
+    return [dask.delayed(to_host)(block) for block in blocks]
+
+
 def plan_partitions(
     function: Callable[..., Any], X: Any, arrays: Sequence[Any] = (), arguments: Sequence[Any] = ()
 ) -> list[Any]:
@@ -103,7 +115,7 @@ def plan_partitions(
     shared = [dask.delayed(argument, traverse=False) for argument in arguments]
     return [
         lazy(block, *(None if a is None else a[start:end] for a in arrays), *shared)
-        for block, (start, end) in zip(X.to_delayed().reshape(-1), pairwise(edges), strict=True)
+        for block, (start, end) in zip(list_blocks(X), pairwise(edges), strict=True)
     ]
 
 

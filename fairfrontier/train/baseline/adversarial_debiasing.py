@@ -192,7 +192,7 @@ class _AdversarialRule(PlainRule):
     ) -> None:
         self._tables, self._leader, self._step = tables, models[0], 0
         codes = [
-            _read_codes(model, np.asarray(table["groups"]))
+            _read_codes(model, to_numpy(table["groups"]))
             for model, table in zip(models, data, strict=True)
         ]
         counts = [int(code.max()) + 1 for code in codes]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xgboost
 
+from fairfrontier.runtime.cluster.partition import list_blocks
 from fairfrontier.train.dask.collection import place_partitions, try_twice
 from fairfrontier.train.dask.collective import add_up, communicating, convene
 
@@ -107,7 +108,7 @@ def boost_partitions(
     if client is None:
         import dask
 
-        blocks = X.to_delayed().reshape(-1)
+        blocks = list_blocks(X)
         ends = np.cumsum(X.chunks[0])
 
         def make() -> Iterator[Mapping[str, np.ndarray]]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.cluster.call import renew
-from fairfrontier.runtime.cluster.partition import let_go
+from fairfrontier.runtime.cluster.partition import let_go, list_blocks
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask.placement import TIMEOUT, Placement, WorkerLostError, guarded
 
@@ -127,7 +128,7 @@ def _align(X: Any, others: Mapping[str, Any]) -> list[Any]:
 
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    columns = [X.to_delayed().reshape(-1).tolist()]
+    columns = [list_blocks(X)]
     for name, array in others.items():
         if array is None:
             columns.append([None] * X.numblocks[0])
@@ -137,7 +138,7 @@ def _align(X: Any, others: Mapping[str, Any]) -> list[Any]:
         if not is_collection(array):
             # Split at once, so that a worker is sent its own rows only.
             chunks = (X.chunks[0], -1)[: array.ndim] if matched else -1
-            array = da.from_array(np.asarray(array), chunks)
+            array = da.from_array(to_numpy(array), chunks)
         if matched:
             array = array.rechunk((X.chunks[0], *((size,) for size in array.shape[1:])))
         elif known or array.numblocks[0] != X.numblocks[0]:
@@ -145,7 +146,7 @@ def _align(X: Any, others: Mapping[str, Any]) -> list[Any]:
                 f"The rows of {name} cannot be matched with those of X.",
                 "Give arrays of the same length; compute_chunk_sizes() finds unknown ones.",
             )
-        columns.append(array.to_delayed().reshape(-1).tolist())
+        columns.append(list_blocks(array))
     return columns
 
 

@@ -337,7 +337,7 @@ class NeuralNetwork(Classifier):
         """Return the data with rows and labels as arrays of numbers and codes."""
         X, y = data["X"], data["y"]
         if is_collection(X):
-            self.n_features_in_, codes = int(X.shape[1]), self.learn_target(np.asarray(y))
+            self.n_features_in_, codes = int(X.shape[1]), self.learn_target(to_numpy(y))
         else:
             X, codes = self.validate_training(X, y, data.get("groups"))
         weight = data.get("sample_weight")

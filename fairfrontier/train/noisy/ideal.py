@@ -197,7 +197,8 @@ class _Nested:
         # P(cell | Ĝ=k), shape (K, m̂, 4), and P(G=j | Ĝ=k), shape (m, m̂).
         self._share = problem.cells / xp.where(size > 0, size, 1.0)[..., None]
         self._target = xp.matrix_transpose(problem.posterior)
-        plain = self._target[:, :, None] + xp.zeros((N_CELLS,), dtype=xp.float64)
+        every = xp.zeros((N_CELLS,), dtype=xp.float64, device=device(self._target))
+        plain = self._target[:, :, None] + every
         self._start = xp.stack([plain] * len(groups))
         bound = float(xp.max(xp.sum(xp.abs(self._gain), axis=(2, 3))))
         self._radius = bound / slack if radius is None else radius

@@ -254,7 +254,8 @@ class AssignmentPlayer(CellPlayer):
         models, seen, m = posterior.shape
         size = xp.sum(game.share, axis=1)
         self._prior = xp.sum(posterior * size[:, None], axis=1)
-        plain = xp.matrix_transpose(posterior)[..., None] + xp.zeros((4,), dtype=xp.float64)
+        every = xp.zeros((4,), dtype=xp.float64, device=game.device)
+        plain = xp.matrix_transpose(posterior)[..., None] + every
         super().__init__(game, self._relative(plain), ratio=variant == "authors", by_decision=True)
         self._posterior, self._inner, self._joint = posterior, inner, joint
         self._steps, self._variant = steps, variant

@@ -88,12 +88,12 @@ def count_cells(
     xp = array_namespace(decision)
     lead = decision.shape[:-1]
     n = int(decision.shape[-1])
-    share = xp.ones((n,), dtype=decision.dtype) if weight is None else weight
+    device = array_api_compat.device(decision)
+    share = xp.ones((n,), dtype=decision.dtype, device=device) if weight is None else weight
     share = share / xp.sum(share)
     index = codes * 2 + xp.astype(y, codes.dtype)
     flat = xp.reshape(decision, (-1, n))
     models = int(flat.shape[0])
-    device = array_api_compat.device(decision)
     shift = xp.arange(models, dtype=codes.dtype, device=device) * (2 * n_groups)
     index = xp.reshape(xp.broadcast_to(index, (models, n)) + shift[:, None], (-1,))
     halves = xp.stack(

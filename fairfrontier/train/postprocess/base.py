@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import TRIED, Classifier
@@ -213,12 +214,12 @@ class PostProcessor(Classifier):
 def as_column(X: Any) -> Any:
     """Return scores as one column; a matrix is returned unchanged."""
     scores = X if hasattr(X, "ndim") else np.asarray(X)
-    return np.asarray(scores)[:, None] if scores.ndim == 1 else scores
+    return to_numpy(scores)[:, None] if scores.ndim == 1 else scores
 
 
 def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:
     """Return the chosen columns of ``groups`` as a matrix; None chooses all."""
-    matrix = np.asarray(groups)
+    matrix = to_numpy(groups)
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if attributes is None:
         return matrix

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
@@ -328,7 +329,8 @@ class RandomizedThreshold(PostProcessor):
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose cross product makes the groups."""
-        matrix = np.asarray(groups).reshape(len(groups), -1)
+        matrix = to_numpy(groups)
+        matrix = matrix.reshape(len(matrix), -1)
         if self.criterion != "covariance":
             return super().cross(matrix)
         within = [self.within] if isinstance(self.within, int) else list(self.within or [])

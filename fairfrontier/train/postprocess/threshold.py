@@ -314,7 +314,7 @@ def _find_ramp(segment: Segment, width: Array, low: Array, high: Array) -> tuple
     last = first + n
     for _ in range(n.bit_length()):
         middle = (first + last) // 2
-        point = xp.take(score, xp.minimum(middle, xp.asarray(n - 1))) - shift
+        point = xp.take(score, xp.clip(middle, max=n - 1)) - shift
         within = _measure(segment, wide, point, None)[0] <= limits
         unsettled = first < last
         last = xp.where(unsettled & within, middle, last)
@@ -355,10 +355,9 @@ def _find_coin(segment: Segment, low: Array, high: Array) -> tuple[Array, Array,
     above, below = over > high + slack, over + level < low - slack
     # Rising, t stops at the first score with at most `high` above it; falling, at the last one
     # with at least `low` at or above it.
-    last = xp.asarray(n - 1)
     rise = xp.searchsorted(mass, total - high - slack) - 1
     fall = xp.searchsorted(mass, total - low + slack, side="right") - 1
-    position = xp.clip(xp.where(above, rise, fall), xp.zeros_like(rise), last)
+    position = xp.clip(xp.where(above, rise, fall), 0, n - 1)
     threshold = xp.where(above | below, xp.take(score, position), zero)
     over, level = at(threshold)
     wanted = xp.where(above, high, low) - over

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from array_api_compat import device
+
 from fairfrontier.runtime.arrays import array_namespace, segment_sum
 from fairfrontier.train.regression.loss import Loss
 
@@ -34,7 +36,7 @@ class LabelGrid:
 def level_values(n_grid: int, like: Array) -> Array:
     """Return the point at which the loss of each level is taken, min{(k + ½)/N, 1}, k = 0, …, N."""
     xp = array_namespace(like)
-    points = (xp.arange(n_grid + 1, dtype=xp.float64) + 0.5) / n_grid
+    points = (xp.arange(n_grid + 1, dtype=xp.float64, device=device(like)) + 0.5) / n_grid
     return xp.where(points > 1.0, xp.ones_like(points), points)
 
 
@@ -103,7 +105,8 @@ def choose_targets(total: Array) -> Array:
     near = TIE * xp.max(xp.abs(total), axis=-1, keepdims=True)
     tied = total <= least + near
     first = xp.argmax(xp.astype(tied, xp.int64), axis=-1)
-    after = (xp.arange(n_grid + 1, dtype=xp.int64) > first[..., None]) & ~tied
+    level = xp.arange(n_grid + 1, dtype=xp.int64, device=device(total))
+    after = (level > first[..., None]) & ~tied
     beyond = xp.argmax(xp.astype(after, xp.int64), axis=-1)
     last = xp.where(xp.any(after, axis=-1), beyond - 1, xp.full_like(beyond, n_grid))
     end = xp.astype(xp.where(last < n_grid, last + 1, last), xp.float64)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import Estimator, take_attribute
@@ -109,7 +110,7 @@ class MixtureEstimator(Estimator):
             when None. Variants of a row that share its id share its predictor.
         """
         component = self.predict_components(X)
-        rows = np.arange(len(component)) if ids is None else np.asarray(ids)
+        rows = np.arange(len(component)) if ids is None else to_numpy(ids)
         steps = np.cumsum(self.probability_)
         drawn = np.searchsorted(steps[:-1], uniforms(self.random_state, rows), side="right")
         prediction: np.ndarray = component[np.arange(len(component)), drawn]

@@ -18,6 +18,7 @@ from fairfrontier.runtime.cluster.partition import (
     map_partitions,
     sum_partitions,
 )
+from tests.namespaces import SecondDevice
 
 X = np.arange(24.0).reshape(12, 2)
 READ: list[int] = []
@@ -53,6 +54,14 @@ def test_values_come_in_the_order_of_the_partitions_with_their_rows():
         np.testing.assert_array_equal(sums, X[start:end].sum(axis=0))
         assert number == 2.0 * X[start:end, 0].sum()
     np.testing.assert_array_equal(total[0], X.sum(axis=0))
+
+
+def test_blocks_on_a_device_are_read_from_the_host():
+    asarray = SecondDevice().asarray
+    there = cut().map_blocks(asarray, meta=asarray(np.empty((0, 0))))
+    found = map_partitions(lambda block: block, there)
+    assert all(isinstance(block, np.ndarray) for block in found)
+    assert np.array_equal(np.concatenate(found), X)
 
 
 def test_workers_give_what_this_process_gives(client):

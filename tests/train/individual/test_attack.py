@@ -1,7 +1,7 @@
-import array_api_strict
 import numpy as np
 import pytest
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.individual.attack import (
     AttackSetting,
     LogitDistance,
@@ -12,6 +12,7 @@ from fairfrontier.train.individual.attack import (
     logit_distance,
 )
 from fairfrontier.train.neural.network import Network, cross_entropy, forward
+from tests.namespaces import devices, namespaces
 from tests.train.neural.test_network import differences, make_network, make_rows
 
 SIZES = (5, 12, 6, 3)
@@ -139,12 +140,13 @@ def test_the_cost_is_the_fair_distance_and_directions_are_free():
 
 @pytest.mark.parametrize("kind", ["loss", "distance"])
 @pytest.mark.parametrize("discard_batch", [False, True])
-@pytest.mark.parametrize("xp", [np, array_api_strict])
-def test_directions_alone_charge_what_sigma_does(kind, discard_batch, xp):
+@pytest.mark.parametrize("namespace", namespaces())
+def test_directions_alone_charge_what_sigma_does(kind, discard_batch, namespace):
+    xp = namespace()
     by_sigma = run(kind, make_setting(discard_batch=discard_batch))[3]
     by_directions = run(kind, make_setting(discard_batch=discard_batch, sigma=None), xp=xp)[3]
     for key, each in vars(by_directions).items():
-        assert np.asarray(each) == pytest.approx(getattr(by_sigma, key), rel=1e-7, abs=1e-9), key
+        assert to_numpy(each) == pytest.approx(getattr(by_sigma, key), rel=1e-7, abs=1e-9), key
     assert (by_sigma.cost > 0).any()
 
 
@@ -177,26 +179,14 @@ def test_directions_of_zeros_move_nothing():
 
 @pytest.mark.parametrize("kind", ["loss", "distance"])
 @pytest.mark.parametrize("discard_batch", [False, True])
-def test_the_same_under_the_strict_array_api_which_works_in_one_block(
-    kind, discard_batch, monkeypatch
-):
+@pytest.mark.parametrize("namespace", devices())
+def test_a_device_gives_the_same_in_one_block(namespace, kind, discard_batch, monkeypatch):
     # On NumPy blocks of 50 rows.
     monkeypatch.setattr("fairfrontier.train.neural.network.BLOCK_ENTRIES", 1)
     ours = run(kind, make_setting(discard_batch=discard_batch), n=200)[3]
-    theirs = run(kind, make_setting(discard_batch=discard_batch), n=200, xp=array_api_strict)[3]
+    theirs = run(kind, make_setting(discard_batch=discard_batch), n=200, xp=namespace())[3]
     for key, each in vars(theirs).items():
-        assert np.asarray(each) == pytest.approx(getattr(ours, key), rel=1e-7, abs=1e-9), key
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["loss", "distance"])
-@pytest.mark.parametrize("discard_batch", [False, True])
-def test_the_same_on_a_device(kind, discard_batch):
-    cupy = pytest.importorskip("cupy")
-    ours = run(kind, make_setting(discard_batch=discard_batch), n=200)[3]
-    theirs = run(kind, make_setting(discard_batch=discard_batch), n=200, xp=cupy)[3]
-    for key, each in vars(theirs).items():
-        assert cupy.asnumpy(each) == pytest.approx(getattr(ours, key), rel=1e-7, abs=1e-9), key
+        assert to_numpy(each) == pytest.approx(getattr(ours, key), rel=1e-7, abs=1e-9), key
 
 
 def test_the_distance_is_a_mean_over_classes():

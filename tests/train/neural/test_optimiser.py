@@ -1,8 +1,9 @@
-import array_api_strict
 import numpy as np
 import pytest
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.neural.optimiser import Adam
+from tests.namespaces import namespaces
 
 
 def reference(gradients, rate):
@@ -22,22 +23,24 @@ def run(gradients, rate, active=None, xp=np):
         moved = (
             moved + adam.step([xp.asarray(each)], None if active is None else active[position])[0]
         )
-    return np.asarray(moved)
+    return to_numpy(moved)
 
 
-def test_steps_are_those_of_the_paper():
+@pytest.mark.parametrize("namespace", namespaces())
+def test_steps_are_those_of_the_paper(namespace):
+    xp = namespace()
     gradients = np.random.default_rng(0).normal(size=(20, 3, 4, 2))
     rate = np.array([0.1, 0.01, 1.0])[:, None, None]
-    assert run(gradients, rate) == pytest.approx(reference(gradients, rate), rel=1e-9)
-    strict = run(gradients, array_api_strict.asarray(rate), xp=array_api_strict)
-    assert strict == pytest.approx(run(gradients, rate))
+    assert run(gradients, xp.asarray(rate), xp=xp) == pytest.approx(
+        reference(gradients, rate), rel=1e-9
+    )
 
 
-@pytest.mark.parametrize("xp", [np, array_api_strict])
-def test_a_model_that_waits_goes_on_where_it_was(xp):
+@pytest.mark.parametrize("namespace", namespaces())
+def test_a_model_that_waits_goes_on_where_it_was(namespace):
     gradients = np.random.default_rng(1).normal(size=(12, 2, 3, 1))
     active = np.ones((12, 2), dtype=bool)
     active[[0, 4, 5], 1] = False
-    moved = run(gradients, 0.1, active, xp)
+    moved = run(gradients, 0.1, active, namespace())
     assert moved[0] == pytest.approx(reference(gradients[:, 0], 0.1), rel=1e-9)
     assert moved[1] == pytest.approx(reference(gradients[active[:, 1], 1], 0.1), rel=1e-9)

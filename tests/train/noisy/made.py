@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.noise import NoiseModel
@@ -47,16 +48,16 @@ def make_rows(xp=np, dtype="float64", m=3, **changes):
 
 
 def make_game(rows, criterion="equalized_odds", models=3, budget=0.05, slack=1.25):
-    xp = rows.x.__array_namespace__() if not isinstance(rows.x, np.ndarray) else np
-    budgets = xp.asarray(np.full(models, budget))
-    return Game(rows, find_rates(criterion), budgets, xp.asarray(np.full(models, slack)))
+    xp, where = array_namespace(rows.x), device(rows.x)
+    each = (xp.asarray(np.full(models, value), device=where) for value in (budget, slack))
+    return Game(rows, find_rates(criterion), *each)
 
 
 def make_scores(rows, models=3, seed=0, scale=1.5):
     """Return scores (M, n), some of them beyond the hinges' kinks."""
-    xp = rows.x.__array_namespace__() if not isinstance(rows.x, np.ndarray) else np
+    xp, where = array_namespace(rows.x), device(rows.x)
     rng = np.random.default_rng(seed)
-    return xp.asarray(rng.normal(scale=scale, size=(models, rows.n)))
+    return xp.asarray(rng.normal(scale=scale, size=(models, rows.n)), device=where)
 
 
 def labels_of(rows):
@@ -67,5 +68,5 @@ def labels_of(rows):
 
 
 def start_network(rows, models, xp=np):
-    zeros = xp.zeros((models, rows.x.shape[1], 1), dtype=rows.x.dtype)
-    return Network((zeros,), (xp.zeros((models, 1, 1), dtype=rows.x.dtype),))
+    zeros = xp.asarray(np.zeros((models, rows.x.shape[1], 1)), dtype=rows.x.dtype)
+    return Network((zeros,), (xp.asarray(np.zeros((models, 1, 1)), dtype=rows.x.dtype),))

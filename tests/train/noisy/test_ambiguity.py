@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from array_api_compat import device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -14,7 +15,7 @@ from fairfrontier.train.noisy.ambiguity import (
     maximise_over_ball,
 )
 from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, find_rate
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.noisy.reference import ascend_in_ball, centre_rows
 
 
@@ -34,7 +35,7 @@ def spread(found, h, codes, weight):
     """Return p̃, shape (M, m, n)."""
     xp = array_namespace(h)
     m = found.value.shape[1]
-    chosen = xp.eye(m, dtype=xp.float64)
+    chosen = xp.eye(m, dtype=xp.float64, device=device(h))
     parts = [found.combine(xp.stack([chosen[j, :]] * 2), h, codes, weight) for j in range(m)]
     return xp.stack(parts, axis=1)
 

@@ -20,7 +20,7 @@ from fairfrontier.train.noisy.assignment import (
 from fairfrontier.train.noisy.assignment_program import solve_program
 from fairfrontier.train.noisy.projection import project_simplex
 from fairfrontier.train.noisy.rate import RATE_CELLS, find_rate, sum_cells
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.noisy.reference import (
     differentiate_assignment,
     evaluate_assignment,

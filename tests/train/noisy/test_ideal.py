@@ -6,7 +6,7 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.ideal import IdealProblem, _Nested, robust_constraints, solve_ideal
 from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, find_rates
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 
 POSTERIOR = np.array([[0.93, 0.07], [0.1, 0.9]])
 

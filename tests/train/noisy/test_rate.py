@@ -13,7 +13,7 @@ from fairfrontier.train.noisy.rate import (
     find_rates,
     sum_cells,
 )
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.noisy.reference import assigned_mass, bound_hinge, centre_rows, constrain
 
 N, M, GROUPS = 40, 2, 3

@@ -11,7 +11,7 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
 from fairfrontier.train.postprocess.criterion import cross
 from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means
 

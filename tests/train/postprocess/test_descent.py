@@ -5,7 +5,7 @@ import pytest
 
 from fairfrontier.train.postprocess.descent import evaluate_dual, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.postprocess.made import make_rows
 
 SETTING = {"width": 0.2, "rate": 0.35, "budget": 0.1}

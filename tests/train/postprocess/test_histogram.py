@@ -15,7 +15,7 @@ from fairfrontier.train.postprocess.threshold import (
     solve_exact,
     solve_grid,
 )
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.postprocess.made import group_rates, make_rows, ramp
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.conditional import solve_opportunity
 from fairfrontier.train.postprocess.odds import propose_rates, solve_odds
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means, least_violation
 

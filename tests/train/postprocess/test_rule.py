@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 
 SCORE = np.array([-1.0, -0.2, 0.1, 0.1, 0.3, 1.0])
 CODE = np.array([0, 1, 1, 0, 0, 1])

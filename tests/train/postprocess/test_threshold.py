@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from fairfrontier.train.postprocess.threshold import (
     solve_exact,
     solve_grid,
 )
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 from tests.train.postprocess.made import Rows, group_rates, make_rows, objective, ramp
 from tests.train.postprocess.programme import find_best, group_means
 
@@ -219,17 +218,18 @@ def test_the_grid_is_every_single_solution_on_every_backend(namespace, seed):
             assert picked.dual_value == pytest.approx(single.dual_value, abs=1e-9)
 
 
-@pytest.mark.parametrize("namespace", [np, array_api_strict])
+@pytest.mark.parametrize("namespace", namespaces())
 @pytest.mark.parametrize("budget", [0.0, 0.2])
 def test_accuracy_of_a_grid_row_by_row(namespace, budget):
+    xp = namespace()
     rows = make_rows(5, n=60, n_groups=3)
     fresh = make_rows(8, n=50, n_groups=3)
     y = np.random.default_rng(0).integers(2, size=50)
     widths, rates = (0.0, 0.1, 0.7), (0.2, 0.5)
     grid = solve_grid(build_problem(rows.score, rows.code, 3, rows.weight), widths, rates, budget)
     labelled = build_problem(
-        *(namespace.asarray(each) for each in (fresh.score, 2 * fresh.code + y)), 6,
-        namespace.asarray(fresh.weight),
+        *(xp.asarray(each) for each in (fresh.score, 2 * fresh.code + y)), 6,
+        xp.asarray(fresh.weight),
     )  # fmt: skip
     accuracy, gap = expect_accuracy(labelled, grid)
     for i in range(3):

@@ -17,7 +17,7 @@ from fairfrontier.train.regression.grid import (
     tabulate_loss,
 )
 from fairfrontier.train.regression.loss import logistic, square
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 
 each_namespace = pytest.mark.parametrize("namespace", namespaces())
 seeded = given(

@@ -16,7 +16,7 @@ from fairfrontier.train.regression.loss import (
     scale_labels,
     square,
 )
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 
 HOUSE = [
     square(),

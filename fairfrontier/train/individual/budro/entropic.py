@@ -107,7 +107,7 @@ class _Softmax:
             share = share[0, :]
             moved = xp.sum(mass)
             arrived.append(moved * share)
-            likeliest.append(xp.full(column.shape, int(levels.order[0]), dtype=xp.int64))
+            likeliest.append(xp.full_like(column, int(levels.order[0])))
             centre = xp.sum(share[:, None] * self.point, axis=0)
             paid = xp.take(self.square, column) - 2.0 * (
                 xp.take(self.point, column, axis=0) @ centre
@@ -136,12 +136,13 @@ class _Softmax:
 
     def add_up(self, gain: float, cost: float) -> tuple[float, float]:
         """Return two sums over the columns here as sums over all columns."""
-        sums = self.geometry.add_up(self.xp.asarray([gain, cost], dtype=self.xp.float64))
+        both = self.xp.asarray([gain, cost], dtype=self.xp.float64, device=device(self.point))
+        sums = self.geometry.add_up(both)
         return float(sums[0]), float(sums[1])
 
     def pay(self, label: int, column: Array, eta: float) -> Array:
         """Return the mean costs of columns at η."""
-        ones = self.xp.ones(column.shape, dtype=self.xp.float64)
+        ones = self.xp.ones(column.shape, dtype=self.xp.float64, device=device(column))
         return self._spread_label(label, column, column, ones, eta)[3]
 
     def _spread_label(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError, InputError
 from fairfrontier.train.base import unit_weight
 
@@ -34,7 +35,7 @@ def take_rows(
             f"shape {weight.shape}.",
             "Give every row a label and, if there are weights, a weight.",
         )
-    codes = _take_codes(np.asarray(y))
+    codes = _take_codes(to_numpy(y))
     kept = weight > 0
     if kept.all():
         return X, codes, weight

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from array_api_compat import device
+
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.regression.grid import level_values
 
@@ -64,7 +66,7 @@ def find_hull(total: Array) -> Array:
     xp = array_namespace(total)
     n_grid = total.shape[1] - 1
     point = level_values(n_grid, total)
-    least = xp.full((total.shape[0], n_grid), xp.inf, dtype=total.dtype)
+    least = xp.full_like(total[:, 1:], xp.inf)
     slopes = []
     for k in range(n_grid - 1, -1, -1):
         gap = (point[k + 1] - point[: k + 1])[None, :]
@@ -85,12 +87,13 @@ def smooth(slope: Array, width: float, *, clipped: bool) -> Surrogate:
     convex function convex. O(n_cells · N) for a table of 2 · 8 · N + 1 points.
     """
     xp = array_namespace(slope)
-    n_cells, n_grid = slope.shape
-    zero = xp.zeros((n_cells, 1), dtype=slope.dtype)
+    n_grid = slope.shape[1]
+    zero = xp.zeros_like(slope[:, :1])
     first, last = (zero, zero) if clipped else (slope[:, :1], slope[:, -1:])
     padded = xp.concat([first, slope, last], axis=1)
     step = 1.0 / (FINE * n_grid)
-    fine = LOW + step * xp.arange(round((HIGH - LOW) / step) + 1, dtype=slope.dtype)
+    count = round((HIGH - LOW) / step) + 1
+    fine = LOW + step * xp.arange(count, dtype=slope.dtype, device=device(slope))
     far = (fine[None, :] - level_values(n_grid, slope)[:, None]) / (2.0 * width)
     table = padded[:, :1] + (padded[:, 1:] - padded[:, :-1]) @ ((1.0 + xp.tanh(far)) / 2.0)
     area = step * (table[:, 1:] + table[:, :-1]) / 2.0

@@ -1,25 +1,27 @@
-import array_api_strict
 import numpy as np
 import pytest
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.individual.budro.geometry import (
     build_geometry,
     keep_columns,
     sample_columns,
 )
+from tests.namespaces import namespaces
 from tests.train.individual.budro.problems import draw_problem
 
 
-@pytest.mark.parametrize("namespace", [np, array_api_strict])
+@pytest.mark.parametrize("namespace", namespaces())
 @pytest.mark.parametrize("share", [1e-6, 0.1, 0.5])
 def test_some_columns_carry_the_mass_of_all_of_a_label(namespace, share):
+    xp = namespace()
     z, label, _ = draw_problem(0, n=60, n_labels=3)
     label[label == 1] = 2
     mass = np.random.default_rng(0).exponential(size=60)
-    geometry = build_geometry(namespace.asarray(z), namespace.asarray(label), mass=mass)
+    geometry = build_geometry(xp.asarray(z), xp.asarray(label), mass=mass)
     some = sample_columns(geometry, share)
-    kept = np.asarray(some.column_mass.tolist() if namespace is np else some.column_mass._array)
+    kept = to_numpy(some.column_mass)
     for k, (first, last) in enumerate(some.columns):
         size = np.count_nonzero(label == k)
         assert last - first == (max(1, round(share * size)) if size else 0)

@@ -1,4 +1,3 @@
-import array_api_strict
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -8,6 +7,7 @@ from fairfrontier.train.individual.budro import restricted
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.restricted import bound_mean, lay_out, solve_restricted
 from fairfrontier.train.individual.budro.transport import solve_exact
+from tests.namespaces import devices
 from tests.train.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
 
 SHAPES = {
@@ -102,9 +102,10 @@ def test_the_order_of_rows_does_not_matter():
 
 
 @pytest.mark.parametrize("checked", [100, 1000])
-def test_the_array_api_alone_gives_the_same(monkeypatch, checked):
+@pytest.mark.parametrize("namespace", devices())
+def test_a_device_gives_the_same(namespace, monkeypatch, checked):
     monkeypatch.setattr(restricted, "CHECKED", checked)
-    xp = array_api_strict
+    xp = namespace()
     z, label, loss = draw_problem(4, n=200)
     wanted = solve(build_geometry(z, label), loss, 0.1, 20)
     z, label, loss = (xp.asarray(each) for each in (z, label, loss))

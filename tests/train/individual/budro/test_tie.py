@@ -1,13 +1,14 @@
-import array_api_strict
 import numpy as np
 import pytest
 
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.individual.budro import bound, search, transport
 from fairfrontier.train.individual.budro.envelope import Envelope, trace_lines
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.search import Search
 from fairfrontier.train.individual.budro.tie import TIE, choose_first
 from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
+from tests.namespaces import devices, namespaces
 from tests.train.individual.budro.problems import draw_lattice, draw_problem, solve_in_portions
 
 PRICES = (0.5, 0.25, 1 / 3, 0.01, 1e-4, 3.0)
@@ -41,16 +42,17 @@ def apply_rule(inner, eta):
     return np.where(stays, geometry.column_point, best.argmax(axis=0)), best.sum(axis=0)
 
 
-@pytest.mark.parametrize("namespace", [np, array_api_strict])
+@pytest.mark.parametrize("namespace", namespaces())
 def test_the_own_point_comes_first_and_then_the_lowest(namespace):
+    xp = namespace()
     generator = np.random.default_rng(0)
     owner = np.sort(np.append(np.arange(40), generator.integers(40, size=160)))
     point, value = generator.integers(30, size=200), generator.integers(3, size=200) / 7
     own, slack = generator.integers(30, size=40), np.where(np.arange(40) % 2, 1e-12, 0.2)
     value += 1e-14 * generator.normal(size=200) * slack.max()
-    given = (namespace.asarray(each) for each in (owner, point, value, own, slack + 1e-13))
+    given = (xp.asarray(each) for each in (owner, point, value, own, slack + 1e-13))
     found = choose_first(*given)
-    for j, chosen in enumerate(np.asarray(found if namespace is np else found._array)):
+    for j, chosen in enumerate(to_numpy(found)):
         tied = point[(owner == j) & (value >= value[owner == j].max() - slack[j] - 1e-13)]
         assert chosen == (own[j] if own[j] in tied else tied.min())
 
@@ -88,15 +90,16 @@ def test_at_prices_beyond_single_precision_every_column_stays(way, eta):
     assert np.array_equal(inner.move_columns(None, held, each), apply_rule(inner, each)[0])
 
 
-def test_the_array_api_alone_takes_the_same(way):
+@pytest.mark.parametrize("namespace", devices())
+def test_a_device_takes_the_same(namespace, way):
     z, label, loss = draw_lattice(0, turned=True)
-    xp, plain = array_api_strict, Search(build_geometry(z, label), loss, "float32")
+    xp, plain = namespace(), Search(build_geometry(z, label), loss, "float32")
     geometry = build_geometry(xp.asarray(z), xp.asarray(label))
     inner = Search(geometry, xp.asarray(loss), "float32")
     for eta in (*PRICES, 0.0):
         found = inner.move_columns(None, geometry.column_point, eta)
         wanted = plain.move_columns(None, plain.geometry.column_point, eta)
-        assert np.array_equal(np.asarray(found._array), wanted)
+        assert np.array_equal(to_numpy(found), wanted)
 
 
 def test_more_pairs_than_are_kept_change_nothing(way, monkeypatch):

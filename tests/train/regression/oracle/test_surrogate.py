@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.regression.grid import level_values
 from fairfrontier.train.regression.oracle.surrogate import Surrogate, find_chords, find_hull, smooth
-from tests.runtime.test_arrays import namespaces
+from tests.namespaces import namespaces
 
 each_namespace = pytest.mark.parametrize("namespace", namespaces())
 seeded = given(seed=st.integers(0, 10**6), n_grid=st.integers(1, 12), n_cells=st.integers(1, 4))

@@ -1,0 +1,72 @@
+"""Methods take arrays on a device, and those that compute on one learn the same there."""
+
+from __future__ import annotations
+
+import inspect
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.cluster.partition import computing_on
+from fairfrontier.train.registry import METHODS
+from tests.contracts.test_methods import CASES, answer, fit, keywords, make, splits_for
+from tests.namespaces import devices, load_cupy
+
+ROWS = ("groups", "true_groups", "sample_weight")
+SPREAD = [(name, task) for name, task in CASES if METHODS.all()[name].takes_collections]
+COMPUTING = [(name, task) for name, task in CASES if "cupy" in METHODS.all()[name].backends]
+
+
+@pytest.mark.parametrize("namespace", devices())
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_arrays_on_a_device_are_taken(namespace, name, task, tiny):
+    move = namespace().asarray
+    split = splits_for(name, tiny)[task]
+    if task not in METHODS.all()[name].task:
+        pytest.skip("not its task")
+    part, given = split.train, keywords(make(name), split, split.train)
+    there = {key: move(value) if key in ROWS else value for key, value in given.items()}
+    model = make(name).fit(move(part.X), move(part.y), **there)
+    kept = {"groups": part.groups, "ids": part.ids}
+    needed = {key: kept[key] for key in sorted(model.predict_needs)}
+    ask = model.predict_proba if part.classes else model.predict
+    found = ask(move(part.X), **{key: move(value) for key, value in needed.items()})
+    assert isinstance(found, np.ndarray)
+    assert np.array_equal(found, answer(fit(make(name), split), part))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "task"), COMPUTING)
+def test_a_device_learns_the_same(name, task, tiny):
+    load_cupy()
+    split = splits_for(name, tiny)[task]
+    known = inspect.signature(METHODS.all()[name]).parameters
+    precise = {"dtype": "float64"} if "dtype" in known else {}
+    here, there = (
+        answer(fit(make(name, backend=each, **precise), split), split.validation)
+        for each in ("numpy", "cupy")
+    )
+    assert to_numpy(there) == pytest.approx(here, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    cluster = Client(processes=False, set_as_default=False, n_workers=2, **options)
+    with cluster as client, computing_on(client):
+        yield client
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "task"), SPREAD)
+def test_partitions_on_a_device_are_taken(name, task, tiny, client):
+    move, part = load_cupy().asarray, tiny[task].train
+    given = keywords(make(name), tiny[task], part)
+    given = {key: given[key] for key in given.keys() - {"validation", "counterfactuals"}}
+    own = {"client": client} if "client" in METHODS.all()[name].fit_takes else {}
+    X = da.from_array(part.X, chunks=(part.n_samples // 3, part.X.shape[1]))
+    here, there = (make(name).fit(each, part.y, **given, **own) for each in (X, X.map_blocks(move)))
+    assert np.array_equal(answer(there, part), answer(here, part))
