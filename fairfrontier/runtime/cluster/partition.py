@@ -94,14 +94,17 @@ def let_go(client: Client) -> None:
     _HELD.pop(client, None)
 
 
-def list_blocks(X: Any) -> list[Any]:
-    """Return the blocks of rows of a Dask array as Delayed objects; on the host, if on a device."""
-    import dask
-
-    blocks: list[Any] = X.to_delayed().reshape(-1).tolist()
+def move_to_host(X: Any) -> Any:
+    """Return a Dask array whose blocks, if they are on a device, are copied from it."""
     if isinstance(X._meta, np.ndarray):
-        return blocks
-    return [dask.delayed(to_host)(block) for block in blocks]
+        return X
+    return X.map_blocks(to_host, meta=to_host(X._meta))
+
+
+def list_blocks(X: Any) -> list[Any]:
+    """Return the blocks of rows of a Dask array as Delayed objects of NumPy arrays."""
+    blocks: list[Any] = move_to_host(X).to_delayed().reshape(-1).tolist()
+    return blocks
 
 
 def plan_partitions(

@@ -17,7 +17,7 @@ from fairfrontier.runtime.arrays import (
     choose_backend,
     to_numpy,
 )
-from fairfrontier.runtime.cluster.partition import hold, map_partitions
+from fairfrontier.runtime.cluster.partition import hold, map_partitions, move_to_host
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier, training_weight
@@ -337,7 +337,8 @@ class NeuralNetwork(Classifier):
         """Return the data with rows and labels as arrays of numbers and codes."""
         X, y = data["X"], data["y"]
         if is_collection(X):
-            self.n_features_in_, codes = int(X.shape[1]), self.learn_target(to_numpy(y))
+            X, codes = move_to_host(X), self.learn_target(to_numpy(y))
+            self.n_features_in_ = int(X.shape[1])
         else:
             X, codes = self.validate_training(X, y, data.get("groups"))
         weight = data.get("sample_weight")

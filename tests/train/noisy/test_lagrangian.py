@@ -51,7 +51,8 @@ def run(kind, xp=np, models=2, dtype="float64", criterion="equalized_odds", **ch
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("namespace", namespaces())
 def test_namespaces_agree(kind, namespace):
-    ours, plain = run(kind, namespace(), iterations=8), run(kind, iterations=8)
+    # Where two iterates tie, rounding chooses the one that is kept.
+    ours, plain = (run(kind, xp, iterations=8, best="last") for xp in (namespace(), np))
     np.testing.assert_allclose(to_numpy(ours.network.weight[0]), plain.network.weight[0], atol=1e-8)
     for key, each in plain.history.items():
         np.testing.assert_allclose(ours.history[key], each, atol=1e-8, err_msg=key)

@@ -22,6 +22,8 @@ Array = Any
 BLOCK = 64
 # From so many pairs of points and columns, of a geometry or of chosen columns, bounds pay.
 MANY_PAIRS = 1 << 22
+# Entries of a product on a device, which is idle while it waits for the next: 1 GiB of float32.
+DEVICE_TILE = 1 << 28
 # Larger products are made in double precision: a hundredth of the largest single number.
 SINGLE = 3e36
 # Pairs that are compared in double precision at a time.
@@ -245,7 +247,7 @@ class Search:
 
     def _width(self, n_points: int) -> int:
         """Return how many columns to compare at once; more outside NumPy, to synchronise less."""
-        return BLOCK if is_numpy_namespace(self.xp) else max(BLOCK, MANY_PAIRS // n_points)
+        return BLOCK if is_numpy_namespace(self.xp) else max(BLOCK, DEVICE_TILE // n_points)
 
     def _compare(
         self,
