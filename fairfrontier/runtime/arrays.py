@@ -18,8 +18,9 @@ from fairfrontier.runtime.errors import ConfigError
 Array = Any  # the standard defines arrays by behaviour: there is no common class
 Backend = Literal["auto", "numpy", "cupy"]
 
-# A CPU core makes some 10⁹ operations in the second that CuPy needs to start.
-WORK_THAT_PAYS = 1e9
+# A core makes so many operations in the millisecond or two in which a device is told what a pass
+# does (`benchmarks.device`).
+WORK_THAT_PAYS = 2e7
 # Entries of the one-hot block that segment_sum holds at a time: 32 MiB of float64.
 BLOCK_ENTRIES = 1 << 22
 # Segments above which sorting the rows costs less than a one-hot matrix of them.
@@ -42,10 +43,10 @@ def device_present() -> bool:
 
 
 def choose_backend(backend: Backend = "auto", work: float = 0.0) -> Literal["numpy", "cupy"]:
-    """Return the backend of work of some floating-point operations.
+    """Return the backend of fits whose passes over the rows, or a batch, are so much ``work``.
 
-    ``auto`` takes CuPy if there is a device and ``work`` reaches ``WORK_THAT_PAYS``: it depends on
-    the size alone, never on how fast the machine is.
+    ``work`` is in floating-point operations of a pass. ``auto`` takes CuPy if there is a device and
+    it reaches ``WORK_THAT_PAYS``: it depends on the size alone, never on how fast the machine is.
 
     Raises
     ------

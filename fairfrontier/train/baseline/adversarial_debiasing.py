@@ -166,9 +166,6 @@ class AdversarialDebiasing(BaseNet):
     ) -> Rule:
         return _AdversarialRule(models, data, tables)
 
-    def _passes(self) -> float:
-        return 1.5
-
 
 def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
     """Return the codes of a model's attribute; DataError for one below 0."""

@@ -125,9 +125,6 @@ class Robust(NeuralNetwork):
     def _keep(self, data: Mapping[str, Any]) -> None:
         self.report_ = data["budget"]._asdict()
 
-    def _passes(self) -> float:
-        return 1.0 + self.subspace_steps + self.full_steps
-
 
 def _measure_spreads(X: Array, mass: np.ndarray, maps: Sequence[np.ndarray]) -> list[float]:
     """Return `measure_spread` of X M for each map M; of a Dask array X in two passes."""

@@ -274,7 +274,8 @@ class NeuralNetwork(Classifier):
         n_features, n_classes = _common_shape(tables)
         leader = models[0]
         sizes = (n_features, *leader.layers, n_classes)
-        work = leader._work(sizes) * len(models)
+        products = sum(a * b for a, b in itertools.pairwise(sizes))
+        work = 6.0 * leader.batch_size * products * len(models)
         backend = choose_backend(leader.backend, work)
         tables = [
             gather_rows(table, model._find_drawn(table["y"]), model.dtype)
@@ -393,15 +394,6 @@ class NeuralNetwork(Classifier):
 
     def _keep(self, data: Mapping[str, Any]) -> None:
         """Keep what prediction needs besides the net."""
-
-    def _work(self, sizes: Sequence[int]) -> float:
-        """Return the approximate number of operations of a fit of one model."""
-        products = sum(a * b for a, b in itertools.pairwise(sizes))
-        return 6.0 * self.steps * self.batch_size * products * self._passes()
-
-    def _passes(self) -> float:
-        """Return the number of passes through the net per step."""
-        return 1.0
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes).

@@ -68,7 +68,7 @@ def _solve_at_once(
     leader, table = settings[0], problems[0]
     n, d = table.X.shape
     sizes = (d, *leader.widths, 1)
-    work = 4.0 * n * d * leader.iterations * len(settings) * max([1, *leader.widths])
+    work = 4.0 * n * d * len(settings) * max([1, *leader.widths])
     backend = choose_backend(leader.backend, work)
     rows = arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype)
     moved = {name: as_backend(getattr(rows, name), backend) for name in ("x", "weight", "weighted")}

@@ -19,6 +19,7 @@ from fairfrontier.train.individual.budro.objective import (
     boost_step,
     predict_margin,
 )
+from fairfrontier.train.individual.budro.search import count_operations
 from fairfrontier.train.individual.budro.shared import Process
 from fairfrontier.train.individual.budro.solver import Setting, WorstCases
 from fairfrontier.train.stopping import Watch
@@ -93,9 +94,11 @@ class BoostingState:
         self.scale = scale_classes(setting, y, weight, self.n_classes)
         mass = weight / weight.sum()
         self.budget = find_budget(setting, measure_spread(z, mass))
-        work = float(len(y)) ** 2 * z.shape[1] * setting.n_estimators
         geometry = build_geometry(
-            as_backend(z, setting.backend, work=work), y, n_labels=self.n_classes, mass=mass
+            as_backend(z, setting.backend, work=count_operations(z)),
+            y,
+            n_labels=self.n_classes,
+            mass=mass,
         )
         self.rows: slice | np.ndarray = slice(None)
         if workers is not None:

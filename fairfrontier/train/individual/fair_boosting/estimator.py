@@ -24,6 +24,7 @@ from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.search import count_operations
 from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
 from fairfrontier.train.individual.fair_boosting.learner import (
     fit_learner,
@@ -208,7 +209,7 @@ class FairBoosting(Classifier):
         z = np.asarray(metric.embed(X))
         mass = weight / weight.sum()
         budget = find_budget(self, measure_spread(z, mass))
-        z = as_backend(z, self.backend, work=float(len(y)) ** 2 * z.shape[1] * self.n_estimators)
+        z = as_backend(z, self.backend, work=count_operations(z))
         worst_cases = WorstCases(
             build_geometry(z, y, n_labels=2, mass=mass),
             budget.budget,
