@@ -108,7 +108,8 @@ def run_study(
         How much is run.
     cluster : str, default "auto"
         A name in ``conf/clusters`` or a YAML file; ``auto`` trains few fits in this process, and
-        more on one process per core.
+        more, or those of a search, on one process per core. These import the main module again: a
+        script without ``if __name__ == "__main__":`` trains in its own process.
     out : str or Path, optional
         The parent of the study's folder; ``data/results`` by default.
     home : str or Path, optional

@@ -145,7 +145,7 @@ class FrontierConfig(Model):
 
 
 class SearchConfig(Model):
-    """How settings are searched: see `fairfrontier.study.search`."""
+    """How settings are searched: see `fairfrontier.study.searching.search`."""
 
     trials: int | None = Field(
         default=None,

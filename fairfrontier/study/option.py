@@ -17,7 +17,7 @@ Cluster = Annotated[
     NameOrFile,
     Field(
         description="A name in conf/clusters (inline, local, cuda, ...) or a YAML file; auto is "
-        f"local for more than {FEW} fits, else inline."
+        f"local for more than {FEW} fits and for a search, else inline."
     ),
 ]
 Results = Annotated[

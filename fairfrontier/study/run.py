@@ -22,7 +22,7 @@ import pandas as pd
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
-from fairfrontier.runtime.cluster.open import clear_killed
+from fairfrontier.runtime.cluster.open import can_start_processes, clear_killed
 from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.home import check_links
@@ -38,6 +38,7 @@ from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
 from fairfrontier.study.resolve import ResolvedStudy, Resolver
 from fairfrontier.study.results import UNTRIED, Searched, StudyResults, build_results
+from fairfrontier.study.searching.kept import keep_search, recall_search
 from fairfrontier.study.stage import (
     RunContext,
     determine_text_encoder,
@@ -182,9 +183,9 @@ class StudyRun:
         """Where fits run."""
         if self.options.cluster == "auto":
             fits = len(self.missing) if self.is_known else len(self.plan)
-            fits += FEW if self.study.search else 0
-            few = fits <= FEW and not self.is_collection
-            return ClusterConfig(kind="inline" if few else "local")
+            # How many fits a search will ask for is not known.
+            many = fits > FEW or self.study.search is not None or self.is_collection
+            return ClusterConfig(kind="local" if many and can_start_processes() else "inline")
         return load_cluster(self.options.cluster, self.home)
 
     def list_skipped(self) -> dict[str, str]:
@@ -251,7 +252,7 @@ def _leave_out_searched(
     """Return the fits of a plan whose settings are no matter of the study's search, if any."""
     if resolved.study.search is None:
         return plan
-    from fairfrontier.study.search import list_searched
+    from fairfrontier.study.searching.search import list_searched
 
     rows = list_searched(resolved.study, Resolver(resolved.study, home, resolved.where))
     if not rows:
@@ -275,7 +276,7 @@ def start_study(options: RunOptions) -> StudyRun:
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # The encoder of texts is part of the keys.
         determine_text_encoder(dataset, options.home)
-    return StudyRun(options, study, plan, started)
+    return recall_search(StudyRun(options, study, plan, started))
 
 
 def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
@@ -294,7 +295,7 @@ def _run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
         # Only the table knows which there are.
         split = next(iter(list_splits(study.groups))).load(study.home)
         refuse_levels(study.study, split.train.attributes)
-    if study.study.search is not None:
+    if study.study.search is not None and study.searched is None:
         study = _search(study, study.study.search, runner, inputs)
     earlier = study.searched.fits if study.searched else 0
     runner.context.observer.expect(earlier + len(study.jobs))
@@ -394,7 +395,7 @@ def _search(
     study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any]
 ) -> StudyRun:
     """Return the run with the fits of its search in the plan."""
-    from fairfrontier.study.search import Search
+    from fairfrontier.study.searching.search import Search
 
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     new: set[str] = set()
@@ -429,6 +430,7 @@ def _search(
             f"Every trial of the search failed, the first so: {failed[0]}",
             "Mend that, and run the study again.",
         )
+    keep_search(study, outcome, watched)
     searched = Searched(outcome.trials, watched, len(new), failed, untried)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 

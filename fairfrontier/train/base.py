@@ -163,15 +163,13 @@ class Estimator(BaseEstimator):
         """Check the table of a fit, learn its columns, and return it as arrays.
 
         X becomes float64 or float32, without a copy where it is that already; y becomes float64, or
-        for a classifier int64 codes of ``classes_``. What is on a device is copied from it.
-        ``aligned`` are further arrays with one entry
-        per row, or None. InputError is raised for tables that are not numeric, not finite, of
-        different lengths, and so on.
+        for a classifier int64 codes of ``classes_``. ``aligned`` are further arrays with one entry
+        per row, or None. What is on a device is copied from it. InputError is raised for tables
+        that are not numeric, not finite, of different lengths, and so on.
         """
         with explaining():
-            rows, target = validate_data(
-                self, to_host(X), to_host(y), **self._table_rules(), y_numeric=self._is_numeric()
-            )
+            rules = {**self._table_rules(), "y_numeric": self._is_numeric()}
+            rows, target = validate_data(self, to_host(X), to_host(y), **rules)
             check_consistent_length(rows, *aligned)
         return rows, self.learn_target(target)
 
@@ -190,8 +188,8 @@ class Estimator(BaseEstimator):
             fitted = copy(self)
             delattr(fitted, NAMES)
         with explaining():
-            rules = {**self._table_rules(), "ensure_min_samples": 0}
-            rows: np.ndarray = validate_data(fitted, to_host(X), reset=False, **rules)
+            rules = {**self._table_rules(), "ensure_min_samples": 0, "reset": False}
+            rows: np.ndarray = validate_data(fitted, to_host(X), **rules)
         return rows
 
     def name_features(self, names: Sequence[str]) -> None:

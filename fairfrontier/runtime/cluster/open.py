@@ -33,6 +33,20 @@ PRIVATE = f"fairfrontier-{os.getuid()}"
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
+def can_start_processes() -> bool:
+    """Whether this program can have worker processes, which import its main module again.
+
+    A script that asks nowhere whether it is ``__main__`` would run again in each of them.
+    """
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    # A notebook and an interactive Python have none, and are not imported.
+    if path is None:
+        return True
+    with suppress(OSError):
+        return b"__main__" in Path(path).read_bytes()
+    return True
+
+
 @contextmanager
 def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     """Open the cluster, yield its client, or None for kind ``inline``, and close it.
@@ -81,6 +95,8 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
                 cluster = _start(config, scratch)
                 client = connect(cluster, timeout=config.timeout)
                 if local:
+                    # IPython's %reset removes what multiprocessing asks for.
+                    vars(sys.modules["__main__"]).setdefault("__spec__", None)
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())
             own = getattr(cluster, "worker_spec", ()) if config.kind in ("local", "cuda") else ()

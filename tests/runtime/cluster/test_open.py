@@ -17,7 +17,7 @@ import distributed  # noqa: F401 - its defaults would go with the first setting 
 import pytest
 
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig, load_cluster
-from fairfrontier.runtime.cluster.open import PRIVATE, open_cluster
+from fairfrontier.runtime.cluster.open import PRIVATE, can_start_processes, open_cluster
 from fairfrontier.runtime.errors import ClusterError
 
 MALLOC = "MALLOC_TRIM_THRESHOLD_"
@@ -308,3 +308,21 @@ def test_a_missing_certificate_is_named():
     config = ClusterConfig(kind="scheduler", address="tls://127.0.0.1:1", **files)
     with pytest.raises(ClusterError, match=r"nowhere\.pem"), open_cluster(config):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "can"),
+    [
+        ("import fairfrontier as ff\nff.run_study('loans')\n", False),
+        ("if __name__ == '__main__':\n    main()\n", True),
+        (None, True),
+    ],
+    ids=["a script", "with a guard", "a notebook"],
+)
+def test_a_script_that_workers_would_run_again_has_none(tmp_path, monkeypatch, text, can):
+    main = SimpleNamespace()
+    if text is not None:
+        main.__file__ = str(tmp_path / "script.py")
+        (tmp_path / "script.py").write_text(text)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert can_start_processes() is can

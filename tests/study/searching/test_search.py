@@ -19,7 +19,7 @@ from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import UNTRIED, Searched
 from fairfrontier.study.run import start_study
-from fairfrontier.study.search import BATCH, Search, list_searched
+from fairfrontier.study.searching.search import BATCH, Search, list_searched
 from tests.project import DATASET, make_project
 
 STUDY = {
@@ -226,6 +226,15 @@ def test_a_rule_stands_behind_the_best_method(home):
     shown = {p.group.estimator for p in outcome.planned.values() if p.group.then}
     assert shown == {"gbdt"}
     assert outcome.untried == []
+
+
+@pytest.mark.parametrize(("guarded", "kind"), [(True, "local"), (False, "inline")])
+def test_a_search_alone_is_spread_over_processes(home, monkeypatch, guarded, kind):
+    begin(home, methods={"gbdt": {}})
+    monkeypatch.setattr("fairfrontier.study.run.can_start_processes", lambda: guarded)
+    run = start_study(RunOptions(study="made", conf=home))
+    assert not run.plan
+    assert run.cluster.kind == kind
 
 
 def test_rows_whose_turn_does_not_come_are_named(home):

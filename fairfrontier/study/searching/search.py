@@ -105,11 +105,13 @@ class SearchedRow:
 class Outcome:
     """What a search tried: its fits that the study shows, and counts of trials.
 
-    ``failed`` has the label of each trial that failed, with its reason, and ``untried`` those of
-    rows whose turn did not come.
+    ``rows`` are those of the fits, each with its label, as `Search.show` takes them. ``failed`` has
+    the label of each trial that failed, with its reason, and ``untried`` those of rows whose turn
+    did not come.
     """
 
     planned: dict[str, Planned] = field(default_factory=dict)
+    rows: list[tuple[str, MethodRow]] = field(default_factory=list)
     trials: int = 0
     failed: list[str] = field(default_factory=list)
     untried: list[str] = field(default_factory=list)
@@ -256,25 +258,30 @@ class Search:
         self, tried: Sequence[tuple[str, MethodRow, bool]], evaluate: Evaluate
     ) -> list[np.ndarray | None]:
         """Evaluate rows, keep the fits of those shown, and return their oriented measures."""
-        plans = [
-            expand_rows(self.study.study, self.resolver.resolve_frontier_row(label, row))
-            for label, row, _ in tried
-        ]
+        plans = [self._expand(label, row) for label, row, _ in tried]
         values: list[np.ndarray | None] = []
         self.shown |= {label for label, _, shown in tried if shown}
-        for (label, _, shown), plan, result in zip(tried, plans, evaluate(plans), strict=True):
+        for (label, row, shown), result in zip(tried, evaluate(plans), strict=True):
             self.outcome.trials += 1
             if isinstance(result, str):
                 self.outcome.failed.append(f"{label}: {result}")
                 values.append(None)
                 continue
             if shown:
-                for planned in plan:
-                    member = planned.group.members[0]
-                    name = canonical_json([label, member.setting, member.seed])
-                    self.outcome.planned.setdefault(name, planned)
+                self.show(label, row)
             values.append(self._read(result) if len(result) else None)
         return values
+
+    def show(self, label: str, row: MethodRow) -> None:
+        """Have the study show the fits of a row that was tried."""
+        self.outcome.rows.append((label, row))
+        for planned in self._expand(label, row):
+            member = planned.group.members[0]
+            name = canonical_json([label, member.setting, member.seed])
+            self.outcome.planned.setdefault(name, planned)
+
+    def _expand(self, label: str, row: MethodRow) -> Sequence[Planned]:
+        return expand_rows(self.study.study, self.resolver.resolve_frontier_row(label, row))
 
     def _read(self, points: pd.DataFrame) -> np.ndarray | None:
         """Return the objective and the fairness measures of a row's best setting, more is better.

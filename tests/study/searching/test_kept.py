@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from fairfrontier.runner import run_plain
+from fairfrontier.runtime.finder import FOLDERS
+from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import start_study
+from fairfrontier.study.searching import search
+from fairfrontier.study.searching.kept import KIND, recall_search
+from tests.project import make_project
+
+STUDY = """
+dataset: loans
+methods: {linear: {}}
+search: {trials: 3}
+frontier: {fairness: ["selection_rate_difference:origin"]}
+"""
+
+
+def start(home):
+    return start_study(RunOptions(study="loans", conf=str(home), cluster="inline"))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    home = make_project(tmp_path_factory.mktemp("searched"), study=STUDY)
+    return home, run_plain(start(home))
+
+
+@pytest.fixture
+def home(done, tmp_path):
+    """A copy of the project after its search, which a test may change."""
+    return shutil.copytree(done[0], tmp_path / "copy")
+
+
+def test_a_second_run_searches_no_more(done, home, monkeypatch):
+    monkeypatch.delattr(search.Search, "run")
+    again = start(home)
+    assert again.searched.trials == 3
+    assert again.is_complete
+    shutil.rmtree(home / "data" / "results")
+    facts = run_plain(again)
+    assert facts["trained"] == 0
+    told = ("fits", "skipped", "failed_trials")
+    assert [facts[key] for key in told] == [done[1][key] for key in told]
+    first, second = (each / "data/results/loans/points.parquet" for each in (done[0], home))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_report_alone_is_written_without_a_search(home, monkeypatch):
+    monkeypatch.delattr(search.Search, "run")
+    shutil.rmtree(home / "data/cache/store/results")
+    assert run_plain(start(home))["trained"] == 0
+
+
+def narrow_space(home):
+    shipped = (SHIPPED / FOLDERS["method"] / "linear.yaml").read_text()
+    (home / FOLDERS["method"]).mkdir(exist_ok=True)
+    (home / FOLDERS["method"] / "linear.yaml").write_text(shipped.replace("1.0e-6", "1.0e-5"))
+
+
+def ask_for_less(home):
+    (home / FOLDERS["study"] / "loans.yaml").write_text(STUDY.replace("trials: 3", "trials: 2"))
+
+
+def lose(kind):
+    return lambda home: shutil.rmtree(home / "data/cache/store" / kind)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [narrow_space, ask_for_less, lose("fit"), lose("points"), lose("split")],
+    ids=["space", "study", "fits", "points", "splits"],
+)
+def test_what_has_changed_is_searched_again(home, change):
+    change(home)
+    assert start(home).searched is None
+
+
+def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):
+    home, run_search = make_project(tmp_path, study=STUDY), search.Search.run
+
+    def fail(self, evaluate):
+        outcome = run_search(self, evaluate)
+        outcome.failed.append("linear: no room")
+        return outcome
+
+    monkeypatch.setattr(search.Search, "run", fail)
+    run_plain(start(home))
+    assert not (home / "data/cache/store" / KIND).exists()
+    assert start(home).searched is None
+
+
+def test_a_study_without_a_search_has_none_to_recall(tmp_path):
+    run = start(make_project(tmp_path))
+    assert recall_search(run) is run
