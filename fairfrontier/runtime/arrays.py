@@ -18,9 +18,9 @@ from fairfrontier.runtime.errors import ConfigError
 Array = Any  # the standard defines arrays by behaviour: there is no common class
 Backend = Literal["auto", "numpy", "cupy"]
 
-# A core makes so many operations in the millisecond or two in which a device is told what a pass
-# does (`benchmarks.device`).
-WORK_THAT_PAYS = 2e7
+# A core makes so many operations in the milliseconds in which a device is told what a pass does
+# (`benchmarks.device`).
+WORK_THAT_PAYS = 5e7
 # Entries of the one-hot block that segment_sum holds at a time: 32 MiB of float64.
 BLOCK_ENTRIES = 1 << 22
 # Segments above which sorting the rows costs less than a one-hot matrix of them.
@@ -70,6 +70,14 @@ def choose_backend(backend: Backend = "auto", work: float = 0.0) -> Literal["num
     return "numpy"
 
 
+def count_free_bytes(x: Array) -> float:
+    """Return the free memory of the device of an array; without end for one on the host."""
+    if not array_api_compat.is_cupy_array(x):
+        return float("inf")
+    with x.device:
+        return float(x.device.mem_info[0])
+
+
 def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Array:
     """Return the array on the backend of the work ahead, see `choose_backend`.
 
@@ -91,11 +99,16 @@ def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Arr
 
 
 def to_host(x: Any) -> Any:
-    """Return an array on a device as a NumPy array; anything else, say a DataFrame, as it is."""
+    """Return an array on a device as a NumPy array; anything else, say a DataFrame, as it is.
+
+    Of a Dask array the blocks are copied, when they are computed.
+    """
     if isinstance(x, np.ndarray) or not array_api_compat.is_array_api_obj(x):
         return x
     if array_api_compat.is_dask_array(x):
-        return x
+        if isinstance(x._meta, np.ndarray):
+            return x
+        return x.map_blocks(to_host, meta=to_host(x._meta))
     if array_api_compat.is_cupy_array(x):
         return np.asarray(x.get())
     # Other libraries' arrays are readable where they are made by default.

@@ -184,7 +184,8 @@ class StudyRun:
         if self.options.cluster == "auto":
             fits = len(self.missing) if self.is_known else len(self.plan)
             # How many fits a search will ask for is not known.
-            many = fits > FEW or self.study.search is not None or self.is_collection
+            searches = self.study.search is not None and self.searched is None
+            many = fits > FEW or searches or self.is_collection
             return ClusterConfig(kind="local" if many and can_start_processes() else "inline")
         return load_cluster(self.options.cluster, self.home)
 
@@ -423,14 +424,15 @@ def _search(
             runner.context.observer.advance()
         return [_collect(tables) for tables in measures]
 
-    outcome = Search(study.study, config, resolver).run(evaluate)
+    search = Search(study.study, config, resolver)
+    outcome = search.run(evaluate)
     failed, untried = tuple(outcome.failed), tuple(outcome.untried)
-    if failed and not (study.plan or outcome.planned):
-        raise ConfigError(
-            f"Every trial of the search failed, the first so: {failed[0]}",
-            "Mend that, and run the study again.",
-        )
-    keep_search(study, outcome, watched)
+    if not (study.plan or outcome.planned):
+        fault = "The search ended before any row of the study had its turn."
+        if failed:
+            fault = f"Every trial of the search failed, the first so: {failed[0]}"
+        raise ConfigError(fault, "Mend that, or search longer.")
+    keep_search(study, search)
     searched = Searched(outcome.trials, watched, len(new), failed, untried)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 

@@ -111,3 +111,9 @@ def test_the_module_needs_nothing_but_numpy_and_array_api_compat():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     foreign = {name for name in out.stdout.split() if not name.startswith("_")}
     assert foreign <= {"numpy", "array_api_compat", "fairfrontier", "setuptools", "distutils"}
+
+
+@pytest.mark.parametrize("namespace", namespaces())
+def test_a_device_has_free_memory(namespace):
+    free = arrays.count_free_bytes(namespace().asarray(np.ones(3)))
+    assert free > 2**20

@@ -22,6 +22,7 @@ from fairfrontier.report.files import KIND as COPY
 from fairfrontier.runtime.store import STORE, Store, list_folders
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
+from fairfrontier.study.searching.kept import KIND as SEARCH
 from fairfrontier.train.fit.kept import KIND as FIT
 
 RESULTS = Path("data", "results")
@@ -34,7 +35,7 @@ COMMANDS: Mapping[str, Kind] = {
     ExplainConfig.command: "results",
     MonitorConfig.command: "histories",
 }
-KINDS: Mapping[str, Kind] = {FIT: "fits", POINTS: "measures", COPY: "copies"}
+KINDS: Mapping[str, Kind] = {FIT: "fits", POINTS: "measures", COPY: "copies", SEARCH: "copies"}
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,13 @@ def _list_stored(home: Path, relative: Path, other: Kind) -> Iterator[Item]:
 
 
 def _find_owners(store: Store) -> dict[Path, set[str]]:
-    """Return the studies of fits, points and copies: copies name points, and points their fit."""
+    """Return the studies of entries: copies and searches name points, and points their fit."""
     owners: dict[Path, set[str]] = defaultdict(set)
     entries = list(store.list_entries())
     points = {key: store.peek(POINTS, key) for kind, key, _ in entries if kind == POINTS}
     fits = {key: store.peek(FIT, key) for kind, key, _ in entries if kind == FIT}
     for kind, key, entry in entries:
-        if kind != COPY:
+        if kind not in (COPY, SEARCH):
             continue
         description = store.peek(kind, key)
         # Of a manifest that says something else nothing is known.

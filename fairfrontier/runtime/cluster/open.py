@@ -36,11 +36,12 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def can_start_processes() -> bool:
     """Whether this program can have worker processes, which import its main module again.
 
-    A script that asks nowhere whether it is ``__main__`` would run again in each of them.
+    A script would run again in each of them, unless it asks whether it is ``__main__``.
     """
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    # A notebook and an interactive Python have none, and are not imported.
-    if path is None:
+    main = sys.modules["__main__"]
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    # A notebook and an interactive Python have no file; nor is a package's __main__ imported again.
+    if path is None or (spec is not None and spec.name.endswith(".__main__")):
         return True
     with suppress(OSError):
         return b"__main__" in Path(path).read_bytes()

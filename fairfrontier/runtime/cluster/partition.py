@@ -94,16 +94,9 @@ def let_go(client: Client) -> None:
     _HELD.pop(client, None)
 
 
-def move_to_host(X: Any) -> Any:
-    """Return a Dask array whose blocks, if they are on a device, are copied from it."""
-    if isinstance(X._meta, np.ndarray):
-        return X
-    return X.map_blocks(to_host, meta=to_host(X._meta))
-
-
 def list_blocks(X: Any) -> list[Any]:
     """Return the blocks of rows of a Dask array as Delayed objects of NumPy arrays."""
-    blocks: list[Any] = move_to_host(X).to_delayed().reshape(-1).tolist()
+    blocks: list[Any] = to_host(X).to_delayed().reshape(-1).tolist()
     return blocks
 
 

@@ -16,55 +16,72 @@ from fairfrontier.study.results import Searched
 
 if TYPE_CHECKING:
     from fairfrontier.study.run import StudyRun
-    from fairfrontier.study.searching.search import Outcome
+    from fairfrontier.study.searching.search import Search
 
 KIND = "search"
 FILE = "search.json"
 
 
-def keep_search(study: StudyRun, outcome: Outcome, fits: int) -> None:
-    """Keep what a search of some fits chose, unless a trial failed, which may not fail again.
+def keep_search(study: StudyRun, search: Search) -> None:
+    """Keep what was tried, unless a trial failed, which may not fail again.
 
     ``study`` is the run as it was before the search.
     """
+    outcome = search.outcome
     if outcome.failed:
         return
-    rows = [[label, row.model_dump(mode="json", exclude_unset=True)] for label, row in outcome.rows]
-    kept = {"trials": outcome.trials, "fits": fits, "untried": outcome.untried, "rows": rows}
-    description = _describe(study)
-    with study.store.writing(KIND, study.store.key(KIND, description), description) as folder:
+    rows = [
+        [label, row.model_dump(mode="json", exclude_unset=True), shown]
+        for label, row, shown in outcome.rows
+    ]
+    kept = {"trials": outcome.trials, "untried": outcome.untried, "rows": rows}
+    description = _describe(study, search)
+    # `fairfrontier clean` finds there what belongs to the study.
+    told = description | {"plan": _list_points(replace(study, plan=tuple(search.plan_tried())))}
+    with study.store.writing(KIND, study.store.key(KIND, description), told) as folder:
         (folder / FILE).write_text(json.dumps(kept), encoding="utf-8")
 
 
 def recall_search(study: StudyRun) -> StudyRun:
     """Return the run with the fits of its search in the plan, if the store has all of them.
 
-    Otherwise it is returned as it is: a search that was interrupted, or whose data, code or
-    settings have changed, is searched again, and finds those of its trials that are the same.
+    Otherwise it is returned as it is: a search that was interrupted, or of which a trial would have
+    other points by now, is searched again, and finds those of its trials that are the same.
     """
-    if study.study.search is None or not study.is_known:
-        return study
-    files = study.store.list_files(KIND, study.store.key(KIND, _describe(study)))
-    if files is None:
+    if study.study.search is None:
         return study
     from fairfrontier.study.searching.search import Search
 
-    kept = json.loads(files[FILE].read_text(encoding="utf-8"))
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     search = Search(study.study, study.study.search, resolver)
-    for label, row in kept["rows"]:
-        search.show(label, MethodRow.model_validate(row))
-    searched = Searched(kept["trials"], kept["fits"], 0, (), tuple(kept["untried"]))
+    if not replace(study, plan=(*study.plan, *search.plan_first())).is_known:
+        return study
+    key = study.store.key(KIND, _describe(study, search))
+    files = study.store.list_files(KIND, key)
+    if files is None:
+        return study
+    kept = json.loads(files[FILE].read_text(encoding="utf-8"))
+    for label, row, shown in kept["rows"]:
+        search.record(label, MethodRow.model_validate(row), shown)
+    tried = replace(study, plan=tuple(search.plan_tried()))
+    if not tried.is_known or _list_points(tried) != study.store.peek(KIND, key).get("plan"):
+        return study
+    searched = Searched(kept["trials"], 0, 0, (), tuple(kept["untried"]))
     plan = (*study.plan, *search.outcome.planned.values())
     recalled = replace(study, plan=plan, searched=searched)
     return recalled if recalled.is_complete else study
 
 
-def _describe(study: StudyRun) -> dict[str, Any]:
-    """Return what decides a search besides the trials' measures, whose keys tell of the data."""
+def _list_points(study: StudyRun) -> list[dict[str, str]]:
+    return [{"points": key} for key in study.points]
+
+
+def _describe(study: StudyRun, search: Search) -> dict[str, Any]:
+    """Return what decides a search; keys of points tell of data, libraries and methods' code."""
+    first = replace(study, plan=(*study.plan, *search.plan_first()))
     return {
         "study": study.study.model_dump(mode="json"),
-        "plan": study.points,
+        "first": first.points,
         "methods": {
             name: hash_file(path) for name, path in list_names("method", study.home).items()
         },

@@ -105,13 +105,12 @@ class SearchedRow:
 class Outcome:
     """What a search tried: its fits that the study shows, and counts of trials.
 
-    ``rows`` are those of the fits, each with its label, as `Search.show` takes them. ``failed`` has
-    the label of each trial that failed, with its reason, and ``untried`` those of rows whose turn
-    did not come.
+    ``rows`` are those that did not fail, as `Search.record` takes them. ``failed`` has the label of
+    each trial that failed, with its reason, and ``untried`` those of rows whose turn did not come.
     """
 
     planned: dict[str, Planned] = field(default_factory=dict)
-    rows: list[tuple[str, MethodRow]] = field(default_factory=list)
+    rows: list[tuple[str, MethodRow, bool]] = field(default_factory=list)
     trials: int = 0
     failed: list[str] = field(default_factory=list)
     untried: list[str] = field(default_factory=list)
@@ -267,18 +266,27 @@ class Search:
                 self.outcome.failed.append(f"{label}: {result}")
                 values.append(None)
                 continue
-            if shown:
-                self.show(label, row)
+            self.record(label, row, shown)
             values.append(self._read(result) if len(result) else None)
         return values
 
-    def show(self, label: str, row: MethodRow) -> None:
-        """Have the study show the fits of a row that was tried."""
-        self.outcome.rows.append((label, row))
-        for planned in self._expand(label, row):
+    def record(self, label: str, row: MethodRow, shown: bool) -> None:
+        """Note a row that was tried, and whether the study shows its fits."""
+        self.outcome.rows.append((label, row, shown))
+        for planned in self._expand(label, row) if shown else ():
             member = planned.group.members[0]
             name = canonical_json([label, member.setting, member.seed])
             self.outcome.planned.setdefault(name, planned)
+
+    def plan_first(self) -> list[Planned]:
+        """Return the fits of the rows' own parameters, which are tried before all others."""
+        own = [(row.label, row.tune({})) for row in self.rows if row.method != BEST]
+        return [planned for label, row in own for planned in self._expand(label, row)]
+
+    def plan_tried(self) -> list[Planned]:
+        """Return the fits of all rows that were tried."""
+        rows = self.outcome.rows
+        return [planned for label, row, _ in rows for planned in self._expand(label, row)]
 
     def _expand(self, label: str, row: MethodRow) -> Sequence[Planned]:
         return expand_rows(self.study.study, self.resolver.resolve_frontier_row(label, row))

@@ -15,9 +15,10 @@ from fairfrontier.runtime.arrays import (
     array_namespace,
     as_backend,
     choose_backend,
+    to_host,
     to_numpy,
 )
-from fairfrontier.runtime.cluster.partition import hold, map_partitions, move_to_host
+from fairfrontier.runtime.cluster.partition import hold, map_partitions
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier, training_weight
@@ -338,7 +339,7 @@ class NeuralNetwork(Classifier):
         """Return the data with rows and labels as arrays of numbers and codes."""
         X, y = data["X"], data["y"]
         if is_collection(X):
-            X, codes = move_to_host(X), self.learn_target(to_numpy(y))
+            X, codes = to_host(X), self.learn_target(to_numpy(y))
             self.n_features_in_ = int(X.shape[1])
         else:
             X, codes = self.validate_training(X, y, data.get("groups"))

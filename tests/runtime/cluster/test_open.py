@@ -326,3 +326,11 @@ def test_a_script_that_workers_would_run_again_has_none(tmp_path, monkeypatch, t
         (tmp_path / "script.py").write_text(text)
     monkeypatch.setitem(sys.modules, "__main__", main)
     assert can_start_processes() is can
+
+
+def test_a_package_s_main_module_is_not_run_again(tmp_path, monkeypatch):
+    (tmp_path / "__main__.py").write_text("import fairfrontier as ff\nff.run_study('loans')\n")
+    spec = SimpleNamespace(name="made.__main__")
+    main = SimpleNamespace(__file__=str(tmp_path / "__main__.py"), __spec__=spec)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert can_start_processes()

@@ -4,9 +4,12 @@ import shutil
 
 import pytest
 
+from fairfrontier.cli.upkeep.inventory import list_items
 from fairfrontier.runner import run_plain
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.runtime.store import Store
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.study.searching import search
@@ -79,6 +82,45 @@ def lose(kind):
 def test_what_has_changed_is_searched_again(home, change):
     change(home)
     assert start(home).searched is None
+
+
+def test_other_rows_are_searched_again_and_kept_in_turn(home):
+    table = home / "data/raw/loans.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-30]) + "\n")
+    assert start(home).searched is None
+    facts = run_plain(start(home))
+    assert facts["trained"] > 0
+    again = start(home)
+    assert again.searched is not None
+    assert len(again.fits) == facts["fits"]
+
+
+def test_an_outcome_of_other_points_than_trials_would_have_is_not_taken(home, monkeypatch):
+    monkeypatch.setattr(Store, "peek", lambda *_: {"plan": [{"points": "of another table"}]})
+    assert start(home).searched is None
+
+
+def test_what_is_recalled_needs_no_workers(home):
+    assert start(home).searched is not None
+    options = RunOptions(study="loans", conf=str(home), cluster="auto")
+    assert start_study(options).cluster.kind == "inline"
+
+
+def test_a_kept_search_and_its_fits_belong_to_the_study(home):
+    items = [item for item in list_items(home) if item.kind in ("fits", "measures", "copies")]
+    assert {KIND, "fit", "points"} <= {item.path.parents[1].name for item in items}
+    assert {studies for item in items if (studies := item.studies)} == {frozenset({"loans"})}
+    assert all(item.studies for item in items)
+
+
+def test_a_search_that_shows_nothing_is_an_error(tmp_path):
+    study = STUDY.replace(
+        "{linear: {}}", "{parity: {method: linear, then: {method: group_thresholds}}}"
+    )
+    home = make_project(tmp_path, study=study.replace("trials: 3", "trials: 1"))
+    with pytest.raises(ConfigError, match="before any row"):
+        run_plain(start(home))
+    assert not (home / "data/cache/store" / KIND).exists()
 
 
 def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):

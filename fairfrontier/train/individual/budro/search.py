@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
-from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.arrays import count_free_bytes, to_numpy
 from fairfrontier.train.individual.budro.bound import TILE, Bounds, round_off
 from fairfrontier.train.individual.budro.dual import Piece
 from fairfrontier.train.individual.budro.geometry import Geometry
@@ -22,8 +22,11 @@ Array = Any
 BLOCK = 64
 # From so many pairs of points and columns, of a geometry or of chosen columns, bounds pay.
 MANY_PAIRS = 1 << 22
-# Entries of a product on a device, which is idle while it waits for the next: 1 GiB of float32.
+# Entries of a product on a device, which is idle while it waits for the next.
 DEVICE_TILE = 1 << 28
+# Bytes of a device's free memory for each entry. It takes 5, or 28 where nearly all points tie, and
+# other processes may use the device, too.
+ROOM = 256
 # Larger products are made in double precision: a hundredth of the largest single number.
 SINGLE = 3e36
 # Pairs that are compared in double precision at a time.
@@ -247,7 +250,10 @@ class Search:
 
     def _width(self, n_points: int) -> int:
         """Return how many columns to compare at once; more outside NumPy, to synchronise less."""
-        return BLOCK if is_numpy_namespace(self.xp) else max(BLOCK, DEVICE_TILE // n_points)
+        if is_numpy_namespace(self.xp):
+            return BLOCK
+        room = count_free_bytes(self.geometry.point) / ROOM
+        return max(BLOCK, int(min(DEVICE_TILE, room)) // n_points)
 
     def _compare(
         self,
