@@ -280,8 +280,8 @@ class Search:
 
     def plan_first(self) -> list[Planned]:
         """Return the fits of the rows' own parameters, which are tried before all others."""
-        own = [(row.label, row.tune({})) for row in self.rows if row.method != BEST]
-        return [planned for label, row in own for planned in self._expand(label, row)]
+        rows = [row for row in list_searched(self.study, self.resolver) if row.method != BEST]
+        return [planned for row in rows for planned in self._expand(row.label, row.tune({}))]
 
     def plan_tried(self) -> list[Planned]:
         """Return the fits of all rows that were tried."""

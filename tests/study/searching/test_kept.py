@@ -18,8 +18,8 @@ from tests.project import make_project
 
 STUDY = """
 dataset: loans
-methods: {linear: {}}
-search: {trials: 3}
+methods: {linear: {}, parity: {method: best, then: group_thresholds}}
+search: {trials: 4}
 frontier: {fairness: ["selection_rate_difference:origin"]}
 """
 
@@ -43,7 +43,7 @@ def home(done, tmp_path):
 def test_a_second_run_searches_no_more(done, home, monkeypatch):
     monkeypatch.delattr(search.Search, "run")
     again = start(home)
-    assert again.searched.trials == 3
+    assert again.searched.trials == 4
     assert again.is_complete
     shutil.rmtree(home / "data" / "results")
     facts = run_plain(again)
@@ -67,7 +67,7 @@ def narrow_space(home):
 
 
 def ask_for_less(home):
-    (home / FOLDERS["study"] / "loans.yaml").write_text(STUDY.replace("trials: 3", "trials: 2"))
+    (home / FOLDERS["study"] / "loans.yaml").write_text(STUDY.replace("trials: 4", "trials: 3"))
 
 
 def lose(kind):
@@ -114,10 +114,10 @@ def test_a_kept_search_and_its_fits_belong_to_the_study(home):
 
 
 def test_a_search_that_shows_nothing_is_an_error(tmp_path):
-    study = STUDY.replace(
-        "{linear: {}}", "{parity: {method: linear, then: {method: group_thresholds}}}"
-    )
-    home = make_project(tmp_path, study=study.replace("trials: 3", "trials: 1"))
+    rows = "linear: {}, parity: {method: best,"
+    assert rows in STUDY
+    study = STUDY.replace(rows, "parity: {method: linear,")
+    home = make_project(tmp_path, study=study.replace("trials: 4", "trials: 1"))
     with pytest.raises(ConfigError, match="before any row"):
         run_plain(start(home))
     assert not (home / "data/cache/store" / KIND).exists()
