@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ import yaml
 
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.cluster.partition import computing_on
 
 LABELS = {
     "binary": {"column": "passed", "positive": "yes"},
@@ -67,3 +70,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Spli
         path.write_text(yaml.safe_dump(described))
         splits[task] = load(path, home=root)
     return splits
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Return the client of two workers in threads, which also compute Dask's collections."""
+    from distributed import Client
+
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    cluster = Client(processes=False, set_as_default=False, n_workers=2, **options)
+    with cluster as client, computing_on(client):
+        yield client

@@ -7,10 +7,8 @@ import inspect
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.train.registry import METHODS
 from tests.contracts.test_methods import CASES, answer, fit, keywords, make, splits_for
 from tests.namespaces import devices, load_cupy
@@ -71,14 +69,6 @@ def test_a_device_learns_the_same(name, task, tiny):
         for each in ("numpy", "cupy")
     )
     assert to_numpy(there) == pytest.approx(here, abs=1e-6)
-
-
-@pytest.fixture(scope="module")
-def client():
-    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    cluster = Client(processes=False, set_as_default=False, n_workers=2, **options)
-    with cluster as client, computing_on(client):
-        yield client
 
 
 @pytest.mark.gpu

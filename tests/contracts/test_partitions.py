@@ -9,7 +9,6 @@ from itertools import product
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 
 from fairfrontier.metric.registry import METRICS, learn
 from fairfrontier.prepare.split import Part, Split
@@ -60,14 +59,6 @@ def spread_part(part: Part) -> Part:
 
 def spread(split: Split) -> Split:
     return split.replace(**{name: spread_part(part) for name, part in split.parts()})
-
-
-@pytest.fixture(scope="module")
-def client():
-    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    cluster = Client(processes=False, set_as_default=False, n_workers=2, **options)
-    with cluster as client, computing_on(client):
-        yield client
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)

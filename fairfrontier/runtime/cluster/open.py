@@ -93,11 +93,11 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             if config.kind == "scheduler":
                 client = connect(config.address, security=_security(config), timeout=config.timeout)
             else:
+                # IPython's %reset removes what multiprocessing asks for.
+                vars(sys.modules["__main__"]).setdefault("__spec__", None)
                 cluster = _start(config, scratch)
                 client = connect(cluster, timeout=config.timeout)
                 if local:
-                    # IPython's %reset removes what multiprocessing asks for.
-                    vars(sys.modules["__main__"]).setdefault("__spec__", None)
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())
             own = getattr(cluster, "worker_spec", ()) if config.kind in ("local", "cuda") else ()

@@ -35,7 +35,7 @@ def keep_search(study: StudyRun, search: Search) -> None:
         for label, row, shown in outcome.rows
     ]
     kept = {"trials": outcome.trials, "untried": outcome.untried, "rows": rows}
-    description = _describe(study, search)
+    description = _describe(_plan_first(study, search))
     # `fairfrontier clean` finds there what belongs to the study.
     told = description | {"plan": _list_points(replace(study, plan=tuple(search.plan_tried())))}
     with study.store.writing(KIND, study.store.key(KIND, description), told) as folder:
@@ -54,9 +54,10 @@ def recall_search(study: StudyRun) -> StudyRun:
 
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     search = Search(study.study, study.study.search, resolver)
-    if not replace(study, plan=(*study.plan, *search.plan_first())).is_known:
+    first = _plan_first(study, search)
+    if not first.is_known:
         return study
-    key = study.store.key(KIND, _describe(study, search))
+    key = study.store.key(KIND, _describe(first))
     files = study.store.list_files(KIND, key)
     if files is None:
         return study
@@ -76,14 +77,18 @@ def _list_points(study: StudyRun) -> list[dict[str, str]]:
     return [{"points": key} for key in study.points]
 
 
-def _describe(study: StudyRun, search: Search) -> dict[str, Any]:
+def _plan_first(study: StudyRun, search: Search) -> StudyRun:
+    """Return the run of the fits that are known before the search."""
+    return replace(study, plan=(*study.plan, *search.plan_first()))
+
+
+def _describe(first: StudyRun) -> dict[str, Any]:
     """Return what decides a search; keys of points tell of data, libraries and methods' code."""
-    first = replace(study, plan=(*study.plan, *search.plan_first()))
     return {
-        "study": study.study.model_dump(mode="json"),
+        "study": first.study.model_dump(mode="json"),
         "first": first.points,
         "methods": {
-            name: hash_file(path) for name, path in list_names("method", study.home).items()
+            name: hash_file(path) for name, path in list_names("method", first.home).items()
         },
         "source": file_digest(),
         "optuna": version("optuna"),
