@@ -18,6 +18,7 @@ Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 DEFAULT_PROFILE = "default"
 ACCURACY = "balanced_accuracy"
 BEST = "best"
+ENSEMBLE = "ensemble"
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
 # Every row of the sample is certified at each.

@@ -10,10 +10,12 @@ from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path
-from fairfrontier.study.config import BEST, DEFAULT_PROFILE, FIXED_KEYS, StudyConfig
+from fairfrontier.study.config import BEST, DEFAULT_PROFILE, ENSEMBLE, FIXED_KEYS, StudyConfig
 
 # Settings that are tried: some four minutes for 50,000 rows on two cores.
-TRIALS = 100
+TRIALS = 150
+# Labels are smoothed, for rules that hold on fresh rows.
+RULE = {"labels": "smoothed", "unseen": "pooled"}
 # Names of criteria in rows' labels, with those of `group_thresholds`.
 CRITERIA = {"parity": "parity", "odds": "equalized_odds"}
 
@@ -119,14 +121,11 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
         return rows
     rows = {"linear": {}, "random_forest": {}}
     if dataset.label.task == "binary":
-        rows = {"linear": {}, "gbdt": {}, "random_forest": {}}
+        rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
         for group in dataset.groups:
             for name, criterion in CRITERIA.items():
-                rule = {"criterion": criterion, "attributes": group, "unseen": "pooled"}
-                rows[f"{name} {group}"] = {
-                    "method": BEST,
-                    "then": {"method": "group_thresholds", **rule},
-                }
+                rule = {"method": "group_thresholds", "criterion": criterion, "attributes": group}
+                rows[f"{name} {group}"] = {"method": BEST, "then": {**rule, **RULE}}
             # Without groups at decision: the one bounds odds, the other parity.
             rows[f"fair_gbm {group}"] = {"method": "fair_gbm", "attributes": group}
             rows[f"linear_post {group}"] = {

@@ -39,6 +39,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {
         **{net: {} for net in NETS},
         "constant": {"share": ("classes",)},
+        "ensemble": {},
         "fair_boosting": {"rate": ("rounds",)},
         "fair_classification": {
             "probability": ("models",),

@@ -67,8 +67,7 @@ def list_serving(objective: Objective, method: Any) -> dict[str, Any]:
     sum over rows: f1 and auc by the balanced accuracy, and log_loss by the accuracy.
     """
     costs = read_costs(objective)
-    position = 0 if objective == "balanced_accuracy" else 1
-    serving = {name: values[position] for name, values in CLASS_WEIGHTS.items()}
+    serving = weigh_classes(objective, method)
     if costs is not None and method.constrains_decisions:
         serving["scale_pos_weight"] = costs[1] / costs[0]
     lacks = isinstance(objective, str) and objective not in method.objectives
@@ -78,6 +77,13 @@ def list_serving(objective: Objective, method: Any) -> dict[str, Any]:
     if "budget_share" in known:
         serving["budget"] = None
     return {name: value for name, value in serving.items() if name in known}
+
+
+def weigh_classes(objective: Objective, method: Any) -> dict[str, Any]:
+    """Return a method's class weights: classes count alike under the balanced accuracy alone."""
+    position = 0 if objective == "balanced_accuracy" else 1
+    known = inspect.signature(method).parameters
+    return {name: values[position] for name, values in CLASS_WEIGHTS.items() if name in known}
 
 
 def weigh_rows(objective: Objective, y: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def predict_part(model: Any, part: Part) -> Prediction:
     if task_of(part) == "regression" and components is not None:
         score = decision = components @ probability
     else:
-        score, decision = _predict(model, part, part.X, part.groups)
+        score, decision = predict_rows(model, part, part.X, part.groups)
     if probability.size == 1 and task_of(part) == "regression":
         components = None
     variants, scores = predict_variants(model, part)
@@ -142,7 +142,7 @@ def predict_variants(model: Any, part: Part) -> tuple[Mapping[str, Variants], Ma
         decided: list[tuple[str, np.ndarray]] = []
         scored: list[np.ndarray] = []
         for variant in rows.counterfactuals[name]:
-            score, decision = _predict(model, rows, variant.X, variant.groups)
+            score, decision = predict_rows(model, rows, variant.X, variant.groups)
             decided.append((variant.name, decision))
             # Rounded as they are stored, so that they are measured alike now and later.
             scored.append(score.astype(np.float32).astype(np.float64))
@@ -175,7 +175,7 @@ def _keywords(model: Any, part: Part, groups: np.ndarray) -> dict[str, np.ndarra
     return {key: value for key, value in keywords.items() if key in needs}
 
 
-def _predict(
+def predict_rows(
     model: Any, part: Part, X: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (score, decision) of the model on one version of the part's rows."""

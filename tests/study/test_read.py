@@ -31,8 +31,8 @@ def read(home: Path, text: str):
 def test_methods_measures_and_a_search_are_chosen_for_the_dataset(home):
     study = read(home, "dataset: loans\n")
     assert list(study.methods) == [
-        "linear", "gbdt", "random_forest", "parity origin", "odds origin", "fair_gbm origin",
-        "linear_post origin",
+        "linear", "gbdt", "random_forest", "ensemble", "parity origin", "odds origin",
+        "fair_gbm origin", "linear_post origin",
     ]  # fmt: skip
     assert study.methods["parity origin"].method == "best"
     assert study.methods["linear_post origin"].parameters["criterion"] == "parity"
@@ -40,7 +40,7 @@ def test_methods_measures_and_a_search_are_chosen_for_the_dataset(home):
         "selection_rate_difference:origin", "gap_max:origin", "consistency:origin"
     )  # fmt: skip
     assert study.objective == study.frontier.accuracy == "balanced_accuracy"
-    assert study.search.trials == 100
+    assert study.search.trials == 150
     assert start_study(RunOptions(study="made", conf=home)).plan == ()
 
 

@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import BEST, MethodRow, SearchConfig, StudyConfig
+from fairfrontier.study.config import BEST, ENSEMBLE, MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand_rows
 from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import Resolver
+from fairfrontier.train.baseline.learner import explain_refusal
 
 if TYPE_CHECKING:
     import optuna
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 BATCH = 4
 # The share of the trials that looks for the best settings where others look for budgets.
 TUNING = 0.5
+# The settings that make an ensemble.
+MEMBERS = 5
 # Adjacent budgets closer than this, as a share of their range, are not divided again.
 CLOSEST = 1 / 32
 
@@ -41,7 +44,7 @@ class SearchedRow:
 
     ``space`` are those that are tuned for the objective. ``dial`` trades the objective for
     fairness: a parameter of the method, or of the post-processor where ``of_rule``; ``listed`` are
-    its values, where the study lists them.
+    its values, where the study lists them. An ensemble ``waits`` for the settings of its learner.
     """
 
     label: str
@@ -51,6 +54,7 @@ class SearchedRow:
     dial: tuple[str, Dimension] | None
     of_rule: bool
     listed: tuple[float, ...] = ()
+    waits: bool = False
 
     @property
     def base(self) -> str:
@@ -101,6 +105,15 @@ class SearchedRow:
         return MethodRow.model_validate({**own, "method": self.method, **parameters, **then})
 
 
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A row, parameters of its space that were tried, and the objective there."""
+
+    row: SearchedRow
+    parameters: Mapping[str, Any]
+    value: float
+
+
 @dataclass(eq=False)
 class Outcome:
     """What a search tried: its fits that the study shows, and counts of trials.
@@ -139,8 +152,10 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
             if dimension.loose and (isinstance(value, list) or name not in {*parameters, *fixed}):
                 dial = (name, dimension)
                 listed = tuple(value) if isinstance(value, list) else ()
-        if space or dial:
-            rows.append(SearchedRow(label, method, row, space, dial, rule is not None, listed))
+        waits = method == ENSEMBLE and "settings" not in fixed
+        if space or dial or waits:
+            of_rule = rule is not None
+            rows.append(SearchedRow(label, method, row, space, dial, of_rule, listed, waits))
     return rows
 
 
@@ -176,11 +191,11 @@ class Search:
             return time.monotonic() >= self.deadline
         return self.outcome.trials >= (self.config.trials or 0)
 
-    def _tune(self, evaluate: Evaluate) -> dict[str, dict[str, Any]]:
+    def _tune(self, evaluate: Evaluate) -> dict[str, Mapping[str, Any]]:
         """Return the best parameters of each base; none where all its trials failed."""
         tuners: dict[str, _Tuner] = {}
         for number, row in enumerate(self.rows):
-            if row.method == BEST:
+            if row.method == BEST or row.waits:
                 continue
             tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
             if row.row.then is None:
@@ -188,7 +203,9 @@ class Search:
         half = time.monotonic() + 60 * TUNING * (self.config.minutes or 0)
         if self.config.trials:
             tuning = TUNING if any(row.dial for row in self.rows) else 1.0
-            self._share_out(int(self.config.trials * tuning), list(tuners.values()))
+            waiting = len({row.base for row in self.rows if row.waits})
+            tuned = int(self.config.trials * tuning) - waiting
+            self._share_out(tuned, list(tuners.values()))
         # However short the time, a first round gives the study its models.
         while self.config.trials or not self.outcome.trials or time.monotonic() < half:
             asked = [(tuner, proposal) for tuner in tuners.values() for proposal in tuner.ask()]
@@ -201,11 +218,63 @@ class Search:
             ]
             for (tuner, proposal), value in zip(asked, self._try(tried, evaluate), strict=True):
                 tuner.tell(proposal, None if value is None else float(value[0]))
-        fitted = {base: tuner for base, tuner in tuners.items() if tuner.best is not None}
-        if fitted:
-            winner = max(fitted.values(), key=lambda tuner: tuner.best_value).row
+        told = {base: tuner.told for base, tuner in tuners.items() if tuner.told}
+        best = {base: max(each, key=lambda tuned: tuned.value) for base, each in told.items()}
+        ensembles = self._gather(told, evaluate)
+        # The best of many settings is so by chance, too: rules stand behind its ensemble instead.
+        rivals = [tuned for base, tuned in best.items() if base not in ensembles]
+        best |= {tuned.row.base: tuned for tuned in ensembles.values()}
+        if best:
+            winner = max([*rivals, *ensembles.values()], key=lambda tuned: tuned.value).row
             self.rows = [row.stand_behind(winner) for row in self.rows]
-        return {base: tuner.best or {} for base, tuner in fitted.items()}
+        return {base: tuned.parameters for base, tuned in best.items()}
+
+    def _gather(self, told: Mapping[str, Sequence[Tuned]], evaluate: Evaluate) -> dict[str, Tuned]:
+        """Return by the base of their learner the ensembles of its best settings."""
+        found: dict[str, tuple[SearchedRow, str]] = {}
+        for row in self.rows:
+            if row.waits and (row.row.then is None or row.base not in found):
+                learner = self._choose_learner(row, told)
+                if learner is not None:
+                    found[row.base] = (row, learner)
+        tuned = [self._choose_members(told[learner]) for _, learner in found.values()]
+        tried = [
+            (row.label, row.tune(own), row.row.then is None)
+            for (row, _), own in zip(found.values(), tuned, strict=True)
+        ]
+        values = self._try(tried, evaluate) if tried else []
+        return {
+            learner: Tuned(row, own, float(value[0]))
+            for (row, learner), own, value in zip(found.values(), tuned, values, strict=True)
+            if value is not None
+        }
+
+    def _choose_learner(self, row: SearchedRow, told: Mapping[str, Sequence[Tuned]]) -> str | None:
+        """Return the base that an ensemble is made of: of its learner, or the best of all."""
+        learner = row.row.parameters.get("learner")
+        values = {
+            base: max(tuned.value for tuned in each)
+            for base, each in told.items()
+            if len(each) > 1
+            and each[0].row.method == (learner or each[0].row.method)
+            and self._may_join(each[0].row)
+        }
+        return max(values, key=lambda base: values[base]) if values else None
+
+    def _choose_members(self, told: Sequence[Tuned]) -> dict[str, Any]:
+        """Return an ensemble's learner and settings, the best that were tried."""
+        method, own = told[0].row.method, told[0].row.row
+        fixed = {**self.resolver.read_preset(method, own.preset), **own.parameters}
+        ranked = sorted(told, key=lambda tuned: -tuned.value)
+        distinct = {canonical_json(each.parameters): each.parameters for each in ranked}
+        # A list of values would be a sweep.
+        settings = [[{**fixed, **each} for each in distinct.values()][:MEMBERS]]
+        return {"learner": method, "settings": settings}
+
+    def _may_join(self, row: SearchedRow) -> bool:
+        """Return whether a row's settings can be members: of rows, labels and weights alone."""
+        plain = not (row.row.sweeps or row.row.metric or row.row.noise)
+        return plain and explain_refusal(self.resolver.methods.find(row.method)) is None
 
     @staticmethod
     def _share_out(trials: int, tuners: Sequence[_Tuner]) -> None:
@@ -280,7 +349,11 @@ class Search:
 
     def plan_first(self) -> list[Planned]:
         """Return the fits of the rows' own parameters, which are tried before all others."""
-        rows = [row for row in list_searched(self.study, self.resolver) if row.method != BEST]
+        rows = [
+            row
+            for row in list_searched(self.study, self.resolver)
+            if row.method != BEST and not row.waits
+        ]
         return [planned for row in rows for planned in self._expand(row.label, row.tune({}))]
 
     def plan_tried(self) -> list[Planned]:
@@ -315,10 +388,10 @@ class _Tuner:
     """
 
     def __init__(self, row: SearchedRow, seed: int) -> None:
-        self.row, self.asked, self.best_value = row, 0, -np.inf
+        self.row, self.asked = row, 0
         # How many trials it may ask for.
         self.share = math.inf
-        self.best: dict[str, Any] | None = None
+        self.told: list[Tuned] = []
         self.shown: SearchedRow | None = None
         self._seed = seed
         self._sampler: optuna.Study | None = None
@@ -346,8 +419,8 @@ class _Tuner:
 
             failed = {"state": TrialState.FAIL} if value is None else {"values": value}
             self._sampler.tell(proposal, **failed)  # type: ignore[union-attr]
-        if value is not None and value > self.best_value:
-            self.best, self.best_value = self.read(proposal), value
+        if value is not None:
+            self.told.append(Tuned(self.row, self.read(proposal), value))
 
     def _sample(self) -> Any:
         if self._sampler is None:

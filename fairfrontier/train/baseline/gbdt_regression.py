@@ -39,7 +39,8 @@ class GBDTRegression(Regressor):
     base_score : float or None
         Prediction (a probability, with the logistic loss) that boosting starts from; None lets
         XGBoost estimate it from the targets.
-    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin,
+    colsample_bytree
         As in `BoostedTrees`.
     n_jobs, random_state : int
         As in `BoostedTrees`.
@@ -81,6 +82,7 @@ class GBDTRegression(Regressor):
     base_score: float | None = None
     tree_method: str = "hist"
     max_bin: int = 256
+    colsample_bytree: float = 1.0
     n_jobs: int = 1
     random_state: int = 0
 

@@ -97,7 +97,8 @@ class LinearPost(Classifier):
         may name them.
     folds : int
         Parts of the training rows that are held out in turn; 2 or more.
-    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin,
+    colsample_bytree
         As XGBoost's, of both kinds of trees.
     base_score : float or None
         Probability that both kinds start from; None lets XGBoost estimate it from the labels.
@@ -165,6 +166,7 @@ class LinearPost(Classifier):
     base_score: float | None = None
     tree_method: str = "hist"
     max_bin: int = 256
+    colsample_bytree: float = 1.0
     n_jobs: int = 1
     random_state: int = 0
 

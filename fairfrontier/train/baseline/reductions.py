@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -24,13 +23,14 @@ from fairlearn.reductions import (
 from sklearn.dummy import DummyClassifier
 
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import Classifier
+from fairfrontier.train.baseline.learner import make_learner, pack_classifiers, unpack_classifiers
 from fairfrontier.train.objective import Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
-from fairfrontier.train.registry import METHODS, create, method
+from fairfrontier.train.registry import method
 
 CONSTRAINTS: Mapping[str, type[UtilityParity]] = MappingProxyType(
     {
@@ -253,19 +253,7 @@ class Reductions(Classifier):
         return self
 
     def _make_learner(self) -> Any:
-        """Return the unfitted learner; ConfigError where it is unknown or needs more."""
-        cls = METHODS.find(self.learner)
-        needs = sorted(cls.fit_needs | cls.predict_needs)
-        if needs or "binary" not in cls.task or "sample_weight" not in cls.fit_takes:
-            lack = f"needs {' and '.join(needs)}" if needs else "learns no weighted classes"
-            raise ConfigError(
-                f"The learner {self.learner!r} of {self.name!r} {lack}.",
-                "Choose one of rows and weights alone: gbdt, linear, random_forest, nn.",
-            )
-        known = inspect.signature(cls).parameters
-        shared = {"n_jobs": self.n_jobs, "random_state": self.random_state}
-        taken = {name: value for name, value in shared.items() if name in known}
-        return create(self.learner, **{**taken, **(self.learner_parameters or {})})
+        return make_learner(self, self.learner_parameters)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
@@ -290,34 +278,15 @@ class Reductions(Classifier):
 
     def get_state(self) -> State:
         """Return the classifiers, each with its number before its names, and Q."""
-        states = [
-            State() if isinstance(each, int) else each.pack_state() for each in self.classifiers_
-        ]
-        merged = {
-            kind: {
-                f"{k}_{name}": value
-                for k, state in enumerate(states)
-                for name, value in getattr(state, kind).items()
-            }
-            for kind in ("arrays", "boosters", "learners")
-        }
-        facts = [
-            each if isinstance(each, int) else dict(state.facts)
-            for each, state in zip(self.classifiers_, states, strict=True)
-        ]
-        merged["arrays"]["probability"] = self.probability_
-        return State(**merged, facts={"classifiers": facts, "n_iter": self.n_iter_})
+        state = pack_classifiers(self.classifiers_)
+        return replace(
+            state,
+            arrays={**state.arrays, "probability": self.probability_},
+            facts={**state.facts, "n_iter": self.n_iter_},
+        )
 
     def set_state(self, state: State) -> None:
         """Restore the classifiers and Q."""
-        classifiers: list[Any] = []
-        for k, facts in enumerate(state.facts["classifiers"]):
-            if isinstance(facts, int):
-                classifiers.append(facts)
-                continue
-            learner = self._make_learner()
-            learner.unpack_state(state.take(f"{k}_", facts))
-            classifiers.append(learner)
-        self.classifiers_ = tuple(classifiers)
+        self.classifiers_ = unpack_classifiers(state, lambda _: self._make_learner())
         self.probability_ = state.arrays["probability"]
         self.n_iter_ = state.facts["n_iter"]

@@ -126,7 +126,7 @@ def fit_behind_collection(
     Only the counterfactual versions are scored again, partition by partition.
     """
     bare = {name: replace(part, counterfactuals={}) for name, part in split.parts()}
-    decided = fit_behind(processor, model, stored, split.replace(**bare))
+    decided = fit_behind(processor, lambda: model, stored, split.replace(**bare))
     variants = _map_parts(_predict_variants, PostProcessed(model, processor), dict(split.parts()))
     return {
         name: replace(

@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,13 +147,13 @@ def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:
             reason = processor.supports(split.replace(feature_names=("score",)))
             if reason is not None:
                 return Fitted((), (), reason)
-            model = load_model(base / f"model-{number}")
+            load = partial(load_model, base / f"model-{number}")
             stored = read_scores(base / f"scores-{number}.npz")
             if group.is_collection(home):
                 from fairfrontier.train.fit.collection import fit_behind_collection
 
-                predictions.append(fit_behind_collection(processor, model, stored, split))
+                predictions.append(fit_behind_collection(processor, load(), stored, split))
             else:
-                predictions.append(fit_behind(processor, model, stored, split))
+                predictions.append(fit_behind(processor, load, stored, split))
             processors.append(processor)
     return Fitted(processors, predictions)

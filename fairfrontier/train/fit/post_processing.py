@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
 
 import numpy as np
 from sklearn.base import clone
@@ -13,28 +15,37 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor, number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed, fit_processor, require_calibration
-from fairfrontier.train.prediction import Prediction, check_features, predict_part, predict_variants
+from fairfrontier.train.prediction import (
+    Prediction,
+    Variants,
+    predict_part,
+    predict_rows,
+    predict_variants,
+)
 
 # Parts of the validation rows, each decided by a rule of the others, where rules are fitted there.
 FOLDS = 5
 
 
 def fit_behind(
-    processor: PostProcessor, model: Estimator, stored: Mapping[str, Prediction], split: Split
+    processor: PostProcessor,
+    load: Callable[[], Estimator],
+    stored: Mapping[str, Prediction],
+    split: Split,
 ) -> dict[str, Prediction]:
     """Fit a post-processor on the stored scores of a model; return its predictions by part.
 
     It is fitted on the part of `require_calibration`, and tuned on the validation part. Where these
     are one, its decisions there are those of rules of other rows, so that no rule is chosen for
     what it does to the rows that it was made from; those on counterfactual versions, which are
-    compared with each other alone, are its own.
+    compared with each other alone, are its own. ``load`` returns the model, which is asked only
+    where its stored scores are not enough.
     """
     fitted = require_calibration(split).name
-    check_features(model, split.train)
     validation = stored["validation"].score if "validation" in stored else None
     fit_processor(processor, split, stored[fitted].score, validation)
-    chain = PostProcessed(model, processor)
-    decided = {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
+    chain = cache(lambda: PostProcessed(load(), processor))
+    decided = {name: _decide(processor, part, stored[name], chain) for name, part in split.parts()}
     if split.calibration is None and split.validation is not None:
         decided["validation"] = _cross_fit(
             processor, split, split.validation, decided[fitted], stored[fitted].score
@@ -42,20 +53,60 @@ def fit_behind(
     return decided
 
 
-def _decide(chain: PostProcessed, part: Part, stored: Prediction) -> Prediction:
+def _decide(
+    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessed]
+) -> Prediction:
     """Return a post-processor's decisions from the stored scores of its model.
 
     The score remains the model's estimate of P(Y=1|x), unless the post-processor corrects it.
     """
-    decided = predict_part(chain.processor, score_part(part, stored.score))
-    rescores = chain.processor.rescores
-    variants, rescored = predict_variants(chain, part)
+    decided = predict_part(processor, score_part(part, stored.score))
+    if processor.rescores:
+        variants, scores = predict_variants(chain(), part)
+        return replace(decided, counterfactuals=variants, counterfactual_scores=scores)
+    if processor.monotone:
+        variants = _decide_variants(processor, part, stored, chain)
+    else:
+        variants, _ = predict_variants(chain(), part)
     return replace(
         decided,
-        score=decided.score if rescores else stored.score,
+        score=stored.score,
         counterfactuals=variants,
-        counterfactual_scores=rescored if rescores else stored.counterfactual_scores,
+        counterfactual_scores=stored.counterfactual_scores,
     )
+
+
+def _decide_variants(
+    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessed]
+) -> Mapping[str, Variants]:
+    """Return a monotone rule's decisions on every variant, from its stored score.
+
+    That is rounded to 32 bits: rows whose decision depends on what is beyond them are scored again.
+    """
+    decided: dict[str, Variants] = {}
+    for name, variants in part.counterfactuals.items():
+        rows = part if variants.rows is None else part.take(variants.rows)
+        found = []
+        scores = stored.counterfactual_scores[name]
+        for variant, score in zip(rows.counterfactuals[name], scores, strict=True):
+            decision, highest = (
+                predict_rows(processor, rows, bound[:, None], variant.groups)[1]
+                for bound in _enclose(score)
+            )
+            unsure = np.flatnonzero(decision != highest)
+            if unsure.size:
+                some = rows.take(unsure), variant.X[unsure], variant.groups[unsure]
+                decision[unsure] = predict_rows(chain(), *some)[1]
+            found.append((variant.name, decision))
+        decided[name] = tuple(found)
+    return MappingProxyType(decided)
+
+
+def _enclose(score: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield a lower and an upper bound of probabilities that were rounded to 32 bits."""
+    narrow = score.astype(np.float32)
+    for end in (np.float32(-1), np.float32(2)):
+        yield np.clip(np.nextafter(narrow, end), 0, 1).astype(np.float64)
 
 
 def _cross_fit(

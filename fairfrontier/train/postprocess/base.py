@@ -54,6 +54,8 @@ class PostProcessor(Classifier):
 
     # Whether its probabilities are a corrected P(Y=1|x), and not those of a decision.
     rescores: ClassVar[bool] = False
+    # Whether P(decision = 1) rises with the score in every group.
+    monotone: ClassVar[bool] = False
 
     attributes: int | list[int] | None
     scale: Scale

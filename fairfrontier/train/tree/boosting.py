@@ -37,6 +37,7 @@ def tree_parameters(
     n_jobs: int,
     random_state: int,
     max_bin: int = 256,
+    colsample_bytree: float = 1.0,
 ) -> dict[str, Any]:
     """Return XGBoost's native parameters for a binary logistic task.
 
@@ -51,6 +52,7 @@ def tree_parameters(
         "min_child_weight": min_child_weight,
         "tree_method": tree_method,
         "max_bin": max_bin,
+        "colsample_bytree": colsample_bytree,
         "nthread": n_jobs,
         "seed": random_state,
         "disable_default_eval_metric": 1,
@@ -84,6 +86,8 @@ def check_trees(model: Any) -> None:
     children = getattr(model, "min_child_weight", 0.0)
     model.require("min_child_weight", children >= 0, "0 or more")
     model.require("max_bin", getattr(model, "max_bin", 2) >= 2, "2 or more")
+    share = getattr(model, "colsample_bytree", 1.0)
+    model.require("colsample_bytree", 0 < share <= 1, "a number above 0, at most 1")
     model.require("tree_method", model.tree_method in TREE_METHODS, " or ".join(TREE_METHODS))
     model.require(
         "scale_pos_weight",
@@ -100,7 +104,7 @@ class BoostedTrees(Classifier):
     ----------
     n_estimators : int
         Boosting rounds.
-    max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
+    max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin, colsample_bytree
         As XGBoost's, with its defaults.
     scale_pos_weight : float or "balanced"
         Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
@@ -109,7 +113,7 @@ class BoostedTrees(Classifier):
     n_jobs : int
         Threads.
     random_state : int
-        XGBoost's seed; without subsampling it changes nothing.
+        Draws the features of each tree where ``colsample_bytree`` leaves some out.
 
     Attributes
     ----------
@@ -133,6 +137,7 @@ class BoostedTrees(Classifier):
     base_score: float | None = None
     tree_method: str = "hist"
     max_bin: int = 256
+    colsample_bytree: float = 1.0
     n_jobs: int = 1
     random_state: int = 0
 

@@ -36,15 +36,17 @@ def test_as_many_bins_as_values_make_the_trees_exact(client):
 
 
 @pytest.mark.parametrize("spread", [False, True])
-def test_trees_are_those_of_the_rows_in_memory(client, spread):
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_trees_are_those_of_the_rows_in_memory(client, spread, share):
+    parameters = PARAMETERS | {"colsample_bytree": share}
     generator = np.random.default_rng(0)
     X = generator.integers(0, 40, size=(400, 3)).astype(np.float64)
     y = (X[:, 0] + X[:, 1] + generator.normal(0, 10, 400) > 40).astype(np.int64)
     weight = generator.integers(1, 4, 400) / 2.0
     lazy = da.from_array(X, chunks=((150, 90, 160), 3))
     workers = client if spread else None
-    grow = grow_plainly(PARAMETERS, 5)
+    grow = grow_plainly(parameters, 5)
     booster, _ = boost_partitions(grow, lazy, y, weight, client=workers, name="mine")
-    expected = xgboost.train(PARAMETERS, xgboost.DMatrix(X, y, weight=weight, nthread=1), 5)
+    expected = xgboost.train(parameters, xgboost.DMatrix(X, y, weight=weight, nthread=1), 5)
     rows = xgboost.DMatrix(X, nthread=1)
     np.testing.assert_allclose(booster.predict(rows), expected.predict(rows), atol=1e-6)

@@ -25,6 +25,7 @@ def test_one_class_has_nothing_to_balance(weight):
         ("gbdt", {"min_child_weight": -1}),
         ("gbdt_regression", {"min_child_weight": -0.5}),
         ("linear_post", {"max_bin": 1}),
+        ("gbdt", {"colsample_bytree": 0.0}),
     ],
 )
 def test_what_xgboost_refuses_is_refused_before(method, parameters):

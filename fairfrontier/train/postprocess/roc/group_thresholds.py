@@ -107,6 +107,7 @@ class GroupThresholds(PostProcessor):
     paper: ClassVar[str] = "Hardt et al., Equality of opportunity, NeurIPS 2016"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
     objectives: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy", "f1")
+    monotone: ClassVar[bool] = True
 
     rule_: MixtureRule
     result_: dict[str, Any]
