@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -54,10 +54,17 @@ def show_setting(setting: str, budgets: Mapping[str, float] = MappingProxyType({
     content = json.loads(setting)
     found = {name: f"{value:.3g}" for name, value in budgets.items() if name not in content}
     return [
-        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        _show_parameter(key.replace("_", " "), value)
         for key, value in {**content, **found}.items()
         if key not in ("rows", "select_on")
     ]
+
+
+def _show_parameter(name: str, value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        # An ensemble's settings; summary.json has them.
+        return f"{len(value)} {name}"
+    return f"{name} {value if isinstance(value, str) else json.dumps(value)}"
 
 
 def name_pool(count: int) -> str:

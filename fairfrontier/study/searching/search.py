@@ -20,7 +20,7 @@ from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.train.baseline.learner import explain_refusal
+from fairfrontier.study.searching.ensemble import Tuned, choose_learner, gather_members, read_value
 
 if TYPE_CHECKING:
     import optuna
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 BATCH = 4
 # The share of the trials that looks for the best settings where others look for budgets.
 TUNING = 0.5
-# The settings that make an ensemble.
-MEMBERS = 5
 # Adjacent budgets closer than this, as a share of their range, are not divided again.
 CLOSEST = 1 / 32
 
@@ -103,15 +101,6 @@ class SearchedRow:
         own = self.row.model_dump(exclude={"then"}, exclude_unset=True)
         then = {} if rule is None else {"then": dict(rule)}
         return MethodRow.model_validate({**own, "method": self.method, **parameters, **then})
-
-
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """A row, parameters of its space that were tried, and the objective there."""
-
-    row: SearchedRow
-    parameters: Mapping[str, Any]
-    value: float
 
 
 @dataclass(eq=False)
@@ -219,62 +208,39 @@ class Search:
             for (tuner, proposal), value in zip(asked, self._try(tried, evaluate), strict=True):
                 tuner.tell(proposal, None if value is None else float(value[0]))
         told = {base: tuner.told for base, tuner in tuners.items() if tuner.told}
-        best = {base: max(each, key=lambda tuned: tuned.value) for base, each in told.items()}
-        ensembles = self._gather(told, evaluate)
-        # The best of many settings is so by chance, too: rules stand behind its ensemble instead.
-        rivals = [tuned for base, tuned in best.items() if base not in ensembles]
-        best |= {tuned.row.base: tuned for tuned in ensembles.values()}
-        if best:
-            winner = max([*rivals, *ensembles.values()], key=lambda tuned: tuned.value).row
+        best = {base: max(each, key=read_value) for base, each in told.items()}
+        rivals, ensembles = dict(best), self._gather(told, evaluate)
+        for learner, ensemble in ensembles:
+            # The best of many settings is so by chance, too: rules stand behind its ensemble.
+            rivals.pop(learner, None)
+            best[ensemble.row.base] = ensemble
+        contenders = [*rivals.values(), *(ensemble for _, ensemble in ensembles)]
+        if contenders:
+            winner = max(contenders, key=read_value).row
             self.rows = [row.stand_behind(winner) for row in self.rows]
         return {base: tuned.parameters for base, tuned in best.items()}
 
-    def _gather(self, told: Mapping[str, Sequence[Tuned]], evaluate: Evaluate) -> dict[str, Tuned]:
-        """Return by the base of their learner the ensembles of its best settings."""
-        found: dict[str, tuple[SearchedRow, str]] = {}
+    def _gather(
+        self, told: Mapping[str, Sequence[Tuned]], evaluate: Evaluate
+    ) -> list[tuple[str, Tuned]]:
+        """Return each ensemble that could be made, after the base of its learner."""
+        waiting: dict[str, SearchedRow] = {}
         for row in self.rows:
-            if row.waits and (row.row.then is None or row.base not in found):
-                learner = self._choose_learner(row, told)
-                if learner is not None:
-                    found[row.base] = (row, learner)
-        tuned = [self._choose_members(told[learner]) for _, learner in found.values()]
-        tried = [
-            (row.label, row.tune(own), row.row.then is None)
-            for (row, _), own in zip(found.values(), tuned, strict=True)
+            if row.waits and (row.row.then is None or row.base not in waiting):
+                waiting[row.base] = row
+        found = [(row, choose_learner(row, told, self.resolver)) for row in waiting.values()]
+        made = [
+            (learner, row, gather_members(told[learner], self.resolver))
+            for row, learner in found
+            if learner is not None
         ]
+        tried = [(row.label, row.tune(own), row.row.then is None) for _, row, own in made]
         values = self._try(tried, evaluate) if tried else []
-        return {
-            learner: Tuned(row, own, float(value[0]))
-            for (row, learner), own, value in zip(found.values(), tuned, values, strict=True)
+        return [
+            (learner, Tuned(row, own, float(value[0])))
+            for (learner, row, own), value in zip(made, values, strict=True)
             if value is not None
-        }
-
-    def _choose_learner(self, row: SearchedRow, told: Mapping[str, Sequence[Tuned]]) -> str | None:
-        """Return the base that an ensemble is made of: of its learner, or the best of all."""
-        learner = row.row.parameters.get("learner")
-        values = {
-            base: max(tuned.value for tuned in each)
-            for base, each in told.items()
-            if len(each) > 1
-            and each[0].row.method == (learner or each[0].row.method)
-            and self._may_join(each[0].row)
-        }
-        return max(values, key=lambda base: values[base]) if values else None
-
-    def _choose_members(self, told: Sequence[Tuned]) -> dict[str, Any]:
-        """Return an ensemble's learner and settings, the best that were tried."""
-        method, own = told[0].row.method, told[0].row.row
-        fixed = {**self.resolver.read_preset(method, own.preset), **own.parameters}
-        ranked = sorted(told, key=lambda tuned: -tuned.value)
-        distinct = {canonical_json(each.parameters): each.parameters for each in ranked}
-        # A list of values would be a sweep.
-        settings = [[{**fixed, **each} for each in distinct.values()][:MEMBERS]]
-        return {"learner": method, "settings": settings}
-
-    def _may_join(self, row: SearchedRow) -> bool:
-        """Return whether a row's settings can be members: of rows, labels and weights alone."""
-        plain = not (row.row.sweeps or row.row.metric or row.row.noise)
-        return plain and explain_refusal(self.resolver.methods.find(row.method)) is None
+        ]
 
     @staticmethod
     def _share_out(trials: int, tuners: Sequence[_Tuner]) -> None:
