@@ -29,9 +29,9 @@ PLAIN = "plain"
 # What one user of a library has: rules of all of these, among which validation rows choose.
 JOINED = {"training": ("fair_gbm", "linear_post", PLAIN)}
 OTHERS = (PLAIN, "group_thresholds", "fair_gbm", "linear_post")
-# Where anybody's rule may be drawn with the constant decision, as `select --mixture` does. With
-# groups at decision rules draw by themselves.
-MIXED = ("training",)
+# Where anybody's rule may be drawn with the constant decision, or with any other, as `select
+# --mixture` does. Thresholds on one model's scores draw by themselves.
+MIXED = {"training": "constant", "tuned": "any"}
 SPLIT = ["track", "table", "contender", "seed"]
 CELL = ["track", "table", "criterion", "objective", "tolerance"]
 REACHED = ["value", "gap", "held", "volume", "seconds"]
@@ -84,20 +84,26 @@ def measure_constant(y: np.ndarray, decision: int) -> list[float]:
 
 
 def choose(
-    objective: np.ndarray, gap: np.ndarray, tolerance: float, *, mixed: bool = False
-) -> tuple[int, float]:
-    """Return the best rule on validation whose gap there is within the tolerance, and its share.
+    objective: np.ndarray, gap: np.ndarray, tolerance: float, *, mixed: str = ""
+) -> tuple[int, int, float]:
+    """Return the best on validation whose gap there is within the tolerance: two rules, a share.
 
-    Of equally good ones, that with the smallest gap. The last rule is the constant, which has no
-    gap: rules beyond the tolerance have a share of 0, or where they are mixed with the constant the
-    largest at which their gap, in proportion, is within it.
+    The first rule is drawn with the share, else the second. Unmixed they are one rule, of equally
+    good ones that with the smallest gap. Mixed with the ``constant``, which is the last rule and
+    has no gap, or with ``any`` within the tolerance, a rule beyond it has the largest share at
+    which their gap is within it: that is at most the gaps' own mixture.
     """
-    share = (gap <= tolerance).astype(float)
-    if mixed:
-        np.divide(tolerance, gap, out=share, where=gap > tolerance)
-    worth = objective[-1] + share * (objective - objective[-1])
-    best = int(np.lexsort([share * gap, -worth])[0])
-    return best, float(share[best])
+    within, beyond = np.flatnonzero(gap <= tolerance), np.flatnonzero(gap > tolerance)
+    best = within[np.lexsort([gap[within], -objective[within]])[0]]
+    partners = {"": within[:0], "constant": within[-1:], "any": within}[mixed]
+    if partners.size and beyond.size:
+        tight, tight_objective = gap[partners, None], objective[partners, None]
+        share = (tolerance - tight) / (gap[beyond] - tight)
+        worth = tight_objective + share * (objective[beyond] - tight_objective)
+        i, j = np.unravel_index(worth.argmax(), worth.shape)
+        if worth[i, j] > objective[best]:
+            return int(beyond[j]), int(partners[i]), float(share[i, j])
+    return int(best), int(best), 1.0
 
 
 def sum_volume(objective: np.ndarray, gap: np.ndarray, reference: tuple[float, float]) -> float:
@@ -130,7 +136,7 @@ def join(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def judge(
-    result: Mapping[str, Any], plain: Mapping[str, Any], *, mixed: bool = False
+    result: Mapping[str, Any], plain: Mapping[str, Any], *, mixed: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield what a contender reaches on test, by criterion, objective and tolerance."""
     for i, criterion in enumerate(CRITERIA):
@@ -149,13 +155,13 @@ def judge(
             reference = (result["test_constant"][j], plain["test_gap"][i][j][0])
             undominated = find_undominated(*seen)
             for tolerance in TOLERANCES:
-                best, share = choose(*seen, tolerance, mixed=mixed)
-                gap = share * true[1][best]
+                one, other, share = choose(*seen, tolerance, mixed=mixed)
+                value, gap = (share * each[one] + (1 - share) * each[other] for each in true)
                 yield {
                     "criterion": criterion,
                     "objective": objective,
                     "tolerance": tolerance,
-                    "value": true[0][-1] + share * (true[0][best] - true[0][-1]),
+                    "value": value,
                     "gap": gap,
                     "held": float(gap <= tolerance),
                     "volume": sum_volume(*(each[undominated] for each in true), reference),
@@ -178,7 +184,7 @@ def read_results(folder: Path) -> pd.DataFrame:
             kept[OURS[track]] = join([kept[name] for name in own])
         for contender, result in kept.items():
             fixed = {"track": track, "table": table, "contender": contender, "seed": int(seed)}
-            judged = judge(result, kept[PLAIN], mixed=track in MIXED)
+            judged = judge(result, kept[PLAIN], mixed=MIXED.get(track, ""))
             rows += [fixed | row for row in judged]
     return pd.DataFrame(rows)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 
@@ -53,19 +54,38 @@ def test_coins_count_with_their_probability_and_an_empty_cell_for_no_gap():
     assert found["gap"][2, 0, 0] == pytest.approx(0.25, abs=LIMIT)
 
 
-def test_the_choice_is_the_best_within_the_tolerance_and_else_the_constant():
+def test_the_choice_is_the_best_within_the_tolerance():
     objective, gap = np.array([0.9, 0.8, 0.8, 0.6]), np.array([0.2, 0.04, 0.03, 0.0])
-    chosen = [choose(objective, gap, each) for each in (0.01, 0.05, 0.3)]
-    # A share of 0 leaves the constant.
-    assert [(i, share) for i, share in chosen if share] == [(2, 1.0), (0, 1.0)]
+    assert [choose(objective, gap, each) for each in (0.01, 0.05, 0.3)] == [
+        (3, 3, 1.0), (2, 2, 1.0), (0, 0, 1.0)
+    ]  # fmt: skip
 
 
-def test_a_mixture_with_the_constant_is_just_within_the_tolerance():
+def test_a_mixture_is_just_within_the_tolerance():
     objective, gap = np.array([0.9, 0.8, 0.6]), np.array([0.2, 0.02, 0.0])
     # .6 + .3 / 20 or .6 + .2 / 2, then .6 + .3 / 2 or .8.
-    assert choose(objective, gap, 0.01, mixed=True) == (1, 0.5)
-    assert choose(objective, gap, 0.1, mixed=True) == (1, 1.0)
-    assert choose(objective, gap, 0.19, mixed=True) == (0, pytest.approx(0.95))
+    assert choose(objective, gap, 0.01, mixed="constant") == (1, 2, 0.5)
+    assert choose(objective, gap, 0.1, mixed="constant") == (1, 1, 1.0)
+    assert choose(objective, gap, 0.19, mixed="constant") == (0, 2, pytest.approx(0.95))
+    assert choose(objective, gap, 0.11, mixed="any") == (0, 1, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("mixed", ["", "constant", "any"])
+def test_no_mixture_of_two_is_better(mixed):
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        objective, gap = draw.random((2, 6))
+        gap[-1] = 0
+        partners = {"": (), "constant": (5,), "any": range(6)}[mixed]
+        tried = [objective[gap <= 0.4].max()]
+        for one, other in itertools.product(range(6), partners):
+            shares = np.linspace(0, 1, 201)
+            within = shares * gap[one] + (1 - shares) * gap[other] <= 0.4
+            tried += list((shares * objective[one] + (1 - shares) * objective[other])[within])
+        i, j, share = choose(objective, gap, 0.4, mixed=mixed)
+        assert share * gap[i] + (1 - share) * gap[j] <= 0.4 + LIMIT
+        assert max(tried) - LIMIT <= share * objective[i] + (1 - share) * objective[j]
+        assert share * objective[i] + (1 - share) * objective[j] < max(tried) + 0.02
 
 
 def test_the_volume_is_what_a_fine_grid_counts():
