@@ -105,7 +105,7 @@ class LinearPost(Classifier):
     n_jobs : int
         Threads.
     random_state : int
-        Draws the folds.
+        Draws the folds, and the features of each tree where ``colsample_bytree`` leaves some out.
 
     Attributes
     ----------
