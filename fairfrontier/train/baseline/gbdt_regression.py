@@ -39,9 +39,10 @@ class GBDTRegression(Regressor):
     base_score : float or None
         Prediction (a probability, with the logistic loss) that boosting starts from; None lets
         XGBoost estimate it from the targets.
-    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin,
-    colsample_bytree
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
         As in `BoostedTrees`.
+    colsample_bytree : float
+        The share of the features that each tree is grown on.
     n_jobs, random_state : int
         As in `BoostedTrees`.
 

@@ -97,9 +97,10 @@ class LinearPost(Classifier):
         may name them.
     folds : int
         Parts of the training rows that are held out in turn; 2 or more.
-    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin,
-    colsample_bytree
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
         As XGBoost's, of both kinds of trees.
+    colsample_bytree : float
+        The share of the features that each tree is grown on.
     base_score : float or None
         Probability that both kinds start from; None lets XGBoost estimate it from the labels.
     n_jobs : int
