@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from fairfrontier.runtime.store import canonical_json
@@ -25,11 +26,6 @@ class Tuned:
     value: float
 
 
-def read_value(tuned: Tuned) -> float:
-    """Return the objective, by which settings are ranked."""
-    return tuned.value
-
-
 def choose_learner(
     row: SearchedRow, told: Mapping[str, Sequence[Tuned]], resolver: Resolver
 ) -> str | None:
@@ -45,7 +41,7 @@ def choose_learner(
         and tuned[0].row.method == (learner or tuned[0].row.method)
         and _may_join(tuned[0].row, resolver)
     ]
-    return max(able, key=lambda base: max(map(read_value, told[base])), default=None)
+    return max(able, key=lambda base: max(each.value for each in told[base]), default=None)
 
 
 def _may_join(row: SearchedRow, resolver: Resolver) -> bool:
@@ -58,7 +54,7 @@ def gather_members(told: Sequence[Tuned], resolver: Resolver) -> dict[str, Any]:
     """Return an ensemble's learner and settings: the best that were tried of one row."""
     method, own = told[0].row.method, told[0].row.row
     fixed = {**resolver.read_preset(method, own.preset), **own.parameters}
-    ranked = sorted(told, key=read_value, reverse=True)
+    ranked = sorted(told, key=attrgetter("value"), reverse=True)
     distinct = {canonical_json(each.parameters): each.parameters for each in ranked}
     # A list of values would be a sweep.
     return {

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.searching.ensemble import Tuned, choose_learner, gather_members, read_value
+from fairfrontier.study.searching.ensemble import Tuned, choose_learner, gather_members
 
 if TYPE_CHECKING:
     import optuna
@@ -182,19 +183,8 @@ class Search:
 
     def _tune(self, evaluate: Evaluate) -> dict[str, Mapping[str, Any]]:
         """Return the best parameters of each base; none where all its trials failed."""
-        tuners: dict[str, _Tuner] = {}
-        for number, row in enumerate(self.rows):
-            if row.method == BEST or row.waits:
-                continue
-            tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
-            if row.row.then is None:
-                tuners[row.base].shown = row
+        tuners = self._make_tuners()
         half = time.monotonic() + 60 * TUNING * (self.config.minutes or 0)
-        if self.config.trials:
-            tuning = TUNING if any(row.dial for row in self.rows) else 1.0
-            waiting = len({row.base for row in self.rows if row.waits})
-            tuned = int(self.config.trials * tuning) - waiting
-            self._share_out(tuned, list(tuners.values()))
         # However short the time, a first round gives the study its models.
         while self.config.trials or not self.outcome.trials or time.monotonic() < half:
             asked = [(tuner, proposal) for tuner in tuners.values() for proposal in tuner.ask()]
@@ -208,16 +198,37 @@ class Search:
             for (tuner, proposal), value in zip(asked, self._try(tried, evaluate), strict=True):
                 tuner.tell(proposal, None if value is None else float(value[0]))
         told = {base: tuner.told for base, tuner in tuners.items() if tuner.told}
-        best = {base: max(each, key=read_value) for base, each in told.items()}
-        rivals, ensembles = dict(best), self._gather(told, evaluate)
-        for learner, ensemble in ensembles:
-            # The best of many settings is so by chance, too: rules stand behind its ensemble.
-            rivals.pop(learner, None)
-            best[ensemble.row.base] = ensemble
-        contenders = [*rivals.values(), *(ensemble for _, ensemble in ensembles)]
+        return self._choose(told, self._gather(told, evaluate))
+
+    def _make_tuners(self) -> dict[str, _Tuner]:
+        """Return the tuner of each base, with its share of the trials where these are counted."""
+        tuners: dict[str, _Tuner] = {}
+        for number, row in enumerate(self.rows):
+            if row.method == BEST or row.waits:
+                continue
+            tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
+            if row.row.then is None:
+                tuners[row.base].shown = row
+        if self.config.trials:
+            tuning = TUNING if any(row.dial for row in self.rows) else 1.0
+            waiting = len({row.base for row in self.rows if row.waits})
+            self._share_out(int(self.config.trials * tuning) - waiting, list(tuners.values()))
+        return tuners
+
+    def _choose(
+        self, told: Mapping[str, Sequence[Tuned]], ensembles: Sequence[tuple[str, Tuned]]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the best parameters of each base, ensembles' too, and put rules behind the best.
+
+        A learner's ensemble stands for it: the best of many settings is so by chance, too.
+        """
+        best = {base: max(each, key=attrgetter("value")) for base, each in told.items()}
+        alone = {base: each for base, each in best.items() if base not in dict(ensembles)}
+        contenders = [*alone.values(), *(ensemble for _, ensemble in ensembles)]
         if contenders:
-            winner = max(contenders, key=read_value).row
+            winner = max(contenders, key=attrgetter("value")).row
             self.rows = [row.stand_behind(winner) for row in self.rows]
+        best |= {ensemble.row.base: ensemble for _, ensemble in ensembles}
         return {base: tuned.parameters for base, tuned in best.items()}
 
     def _gather(
