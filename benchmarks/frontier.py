@@ -19,9 +19,9 @@ the summary of all of them into scoreboard.json, with its figure.
 Splits are those of the datasets. For the first two tracks, rows outside the test part are shared
 out anew: six tenths for training, two for calibration, two for validation. Regression targets are
 cut at the median of the training rows. A contender gives one rule for every budget;
-`benchmarks.scoreboard` chooses among them on validation, on the last two tracks among mixtures of a
-rule with a constant decision, or with any other rule, too. Rates are expectations over the draws of
-randomised rules. Seconds are those of the fits for all budgets, on two threads.
+`benchmarks.scoreboard` chooses among them on validation, and among mixtures: of a rule with a
+constant decision on the second track, of any two rules on the third. Rates are expectations over
+the draws of randomised rules. Seconds are those of the fits for all budgets, on two threads.
 """
 
 from __future__ import annotations

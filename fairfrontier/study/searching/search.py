@@ -223,8 +223,9 @@ class Search:
         A learner's ensemble stands for it: the best of many settings is so by chance, too.
         """
         best = {base: max(each, key=attrgetter("value")) for base, each in told.items()}
-        alone = {base: each for base, each in best.items() if base not in dict(ensembles)}
-        contenders = [*alone.values(), *(ensemble for _, ensemble in ensembles)]
+        learners = {learner for learner, _ in ensembles}
+        alone = [each for base, each in best.items() if base not in learners]
+        contenders = [*alone, *(ensemble for _, ensemble in ensembles)]
         if contenders:
             winner = max(contenders, key=attrgetter("value")).row
             self.rows = [row.stand_behind(winner) for row in self.rows]
