@@ -38,6 +38,7 @@ from fairfrontier.train.postprocess.threshold import (
     Segment,
     ThresholdProblem,
     build_problem,
+    merge_runs,
 )
 
 Array = Any
@@ -75,12 +76,13 @@ def solve_odds(
     settings = [("rate", rate) for rate in rates]
     rows = read_rows(score, code, n_groups, weight, *settings, ("budget", budget))
     problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
-    groups = draw_odds(problem, np.array([width]), np.array([rates]), budget)
+    curves = [_Curve(segment) for segment in problem.segments]
+    groups = _draw_groups(curves, np.array([width]), np.array([rates]), budget)
     lines = [group.pick(0) for group in groups]
     eta = (1.0 + rows.score) / 2.0
     return conclude(
         rows, lines, rows.code, [eta, 1.0 - eta],
-        np.array([(curve.p, curve.q) for curve in map(_Curve, problem.segments)]),
+        np.array([(curve.p, curve.q) for curve in curves]),
         np.array([line.multiplier for line in lines]),
         width=width, targets=rates, half=budget / 2,
     )  # fmt: skip
@@ -90,7 +92,12 @@ def draw_odds(
     problem: ThresholdProblem, width: np.ndarray, rates: np.ndarray, budget: float
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0, (G, 2) of rates."""
-    curves = [_Curve(segment) for segment in problem.segments]
+    return _draw_groups([_Curve(segment) for segment in problem.segments], width, rates, budget)
+
+
+def _draw_groups(
+    curves: Sequence[_Curve], width: np.ndarray, rates: np.ndarray, budget: float
+) -> list[Lines]:
     tpr, fpr = rates.T
     mixed = _solve_mixed([c for c in curves if c.p > 0 and c.q > 0], width, tpr, fpr, budget / 2)
     lines = []
@@ -112,11 +119,11 @@ class _Curve:
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment = host_share(segment)
-        positive = (segment.mass + segment.moment) / 2.0
-        negative = (segment.mass - segment.moment) / 2.0
-        self.p, self.q = float(positive[-1]), float(negative[-1])
-        self.tpr = 1.0 - positive / (self.p or 1.0)
-        self.fpr = 1.0 - negative / (self.q or 1.0)
+        self.tpr, self.fpr = segment.mass + segment.moment, segment.mass - segment.moment
+        self.p, self.q = float(self.tpr[-1]) / 2.0, float(self.fpr[-1]) / 2.0
+        for rate in (self.tpr, self.fpr):
+            rate /= -(rate[-1] or 1.0)
+            rate += 1.0
         # Rounding must not leave a remainder.
         self.tpr[-1] = self.fpr[-1] = 0.0
 
@@ -130,8 +137,10 @@ def _solve_mixed(
     for curve, within in zip(curves, inside, strict=True):
         # The corner of the box that is nearest to the curve moves along tpr + fpr = constant as
         # the box grows, and so meets the curve where the curve meets that line.
-        for sign, total, start in ((1.0, tpr + fpr, fpr), (-1.0, 2.0 - tpr - fpr, 1.0 - fpr)):
-            row, coin, reached = _cross_curve(curve, total)
+        crossed = _cross_curve(curve, np.stack([tpr + fpr, 2.0 - tpr - fpr]))
+        for sign, start, row, coin, reached in zip(
+            (1.0, -1.0), (fpr, 1.0 - fpr), *crossed, strict=True
+        ):
             beyond = within & (reached - start >= half - TOLERANCE)
             relaxed = np.maximum(0.0, reached - start - half)
             score = curve.segment.score
@@ -315,7 +324,7 @@ def propose_for(
             price = [np.interp(tpr, *curve[::-1]) for curve in curves]
             return np.asarray(p.sum() * tpr - q @ np.array(price))
 
-        vertices = np.unique(np.concatenate([tpr for _, tpr in curves]))
+        vertices = merge_runs([tpr for _, tpr in curves])
         return np.concatenate([[vertices[_find_top(gain, vertices)]], spread])
 
     def lowest(fpr: np.ndarray) -> np.ndarray:
@@ -324,7 +333,7 @@ def propose_for(
     def accuracy(fpr: np.ndarray) -> np.ndarray:
         return np.asarray(p.sum() * lowest(fpr) - q.sum() * fpr)
 
-    vertices = np.unique(np.concatenate([fpr for fpr, _ in curves]))
+    vertices = merge_runs([fpr for fpr, _ in curves])
     top = _find_top(accuracy, vertices)
     candidates = np.append(vertices[top], _crossings(curves, vertices[max(top - 1, 0) : top + 2]))
     best = candidates[np.argmax(accuracy(candidates))]

@@ -128,6 +128,16 @@ class ThresholdGrid:
         )
 
 
+def merge_runs(runs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the distinct numbers of K ascending arrays, ascending; O(n log K).
+
+    A stable sort finds the runs and merges them; np.unique would sort all anew.
+    """
+    merged = np.sort(np.concatenate(runs), kind="stable")
+    distinct = np.append(True, merged[1:] != merged[:-1])
+    return np.asarray(merged[distinct[: merged.size]])
+
+
 def build_problem(
     score: Array, code: Array, n_groups: int, weight: Array | None = None
 ) -> ThresholdProblem:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fairfrontier.train.postprocess.threshold import (
     build_problem,
     expect_accuracy,
+    merge_runs,
     solve_exact,
     solve_grid,
 )
@@ -19,6 +20,12 @@ from tests.train.postprocess.programme import find_best, group_means
 def solve(rows: Rows):
     problem = build_problem(rows.score, rows.code, rows.n_groups, rows.weight)
     return solve_exact(problem, rows.width, rows.rate, rows.budget)
+
+
+@given(st.lists(st.lists(st.integers(-3, 9)), min_size=1, max_size=4))
+def test_runs_are_merged_without_copies(runs):
+    runs = [np.sort(np.array(run, dtype=np.float64)) for run in runs]
+    np.testing.assert_array_equal(merge_runs(runs), np.unique(np.concatenate(runs)))
 
 
 @pytest.mark.parametrize("seed", range(240))

@@ -35,7 +35,7 @@ from fairfrontier.train.postprocess.roc.rate import (
     find_largest,
     find_range,
 )
-from fairfrontier.train.postprocess.threshold import TOLERANCE
+from fairfrontier.train.postprocess.threshold import TOLERANCE, merge_runs
 
 # Vertices of each hull in the first programme, and programmes at most.
 COLUMNS = 24
@@ -214,7 +214,7 @@ def _find_cuts(
     for j in range(2):
         bounded = [pair for pair in zip(groups, draws, strict=True) if pair[0].bounded[j]]
         rates = [(group.fpr, group.tpr)[j] for group, _ in bounded]
-        starts.append(np.unique(np.concatenate([np.zeros(1), *rates])))
+        starts.append(merge_runs([np.zeros(1), *rates]))
         reached = [
             draw.shares @ rate[draw.cuts] for rate, (_, draw) in zip(rates, bounded, strict=True)
         ]

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairfrontier.train.postprocess.roc.curve import Criterion, Curve, Gain
-from fairfrontier.train.postprocess.threshold import TOLERANCE
+from fairfrontier.train.postprocess.threshold import TOLERANCE, merge_runs
 
 # Windows that are tried first for one cut per group: their best bounds which others can be better.
 PROBES = 512
@@ -191,7 +191,7 @@ def _find_window(profiles: Sequence[Profile], bound: float) -> tuple[float, floa
     breaks = [np.array([first, last])]
     for rate, _, _, best in profiles:
         breaks += [rate[best:], rate[: best + 1] - bound]
-    starts = np.sort(np.concatenate(breaks))
+    starts = merge_runs(breaks)
     starts = starts[(starts >= first) & (starts <= last)]
     left, right = 0, starts.size - 1
     while left < right:
@@ -233,7 +233,7 @@ def _find_cuts(
     """
     first = max(float(profile.rate[0]) for profile in cuts) - bound - TOLERANCE
     final = min(float(profile.rate[-1]) for profile in cuts) + TOLERANCE
-    starts = np.unique(np.concatenate([profile.rate for profile in cuts]))
+    starts = merge_runs([profile.rate for profile in cuts])
     starts = starts[(starts >= first) & (starts <= final)]
     near = int(np.searchsorted(starts, start))
     probed = slice(max(0, near - PROBES), near + PROBES)
