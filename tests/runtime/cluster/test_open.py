@@ -17,10 +17,17 @@ import distributed  # noqa: F401 - its defaults would go with the first setting 
 import pytest
 
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig, load_cluster
-from fairfrontier.runtime.cluster.open import PRIVATE, can_start_processes, open_cluster
+from fairfrontier.runtime.cluster.open import (
+    ENVIRONMENT,
+    KEPT_MEMORY,
+    PRIVATE,
+    can_start_processes,
+    open_cluster,
+)
 from fairfrontier.runtime.errors import ClusterError
+from fairfrontier.runtime.thread import thread_environment
 
-MALLOC = "MALLOC_TRIM_THRESHOLD_"
+TRIM = "MALLOC_TRIM_THRESHOLD_"
 
 
 def facts():
@@ -31,7 +38,7 @@ def facts():
     return (
         os.getpid(),
         os.environ["OMP_WAIT_POLICY"],
-        os.environ[MALLOC],
+        os.environ[TRIM],
         {pool["num_threads"] for pool in threadpool_info()},
     )
 
@@ -49,8 +56,7 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
         process, policy, trimmed, threads = client.submit(facts, pure=False).result(30)
         assert process != os.getpid()
         assert policy == "PASSIVE"
-        # What Dask itself sets for its workers remains.
-        assert trimmed == str(dask.config.get("distributed.nanny.pre-spawn-environ")[MALLOC])
+        assert trimmed == str(KEPT_MEMORY[TRIM])
         assert threads == {1}
         with pytest.raises(ValueError, match="No clients found"):
             default_client()
@@ -66,6 +72,29 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
             assert other.submit(facts, pure=False).result(30)[0] == process
         assert client.submit(facts, pure=False).result(30)[0] == process
     assert client.status == "closed"
+
+
+@pytest.mark.parametrize(
+    ("memory", "configured"),
+    [pytest.param("2GiB", {}, id="watched"), pytest.param(None, {TRIM: 9}, id="configured")],
+)
+def test_workers_keep_dask_s_memory_settings(memory, configured):
+    wanted = dask.config.get(ENVIRONMENT) | configured
+    with (
+        dask.config.set({ENVIRONMENT: wanted}),
+        open_cluster(ClusterConfig(kind="local", workers=1, memory=memory)) as client,
+    ):
+        assert client.submit(facts, pure=False).result(30)[2] == str(wanted[TRIM])
+
+
+def test_a_cluster_s_threads_are_not_those_of_the_one_before(monkeypatch):
+    for name in thread_environment(1):
+        # Dask prefers what a user has set.
+        monkeypatch.delenv(name, raising=False)
+    for threads in (1, 2):
+        with open_cluster(ClusterConfig(kind="local", workers=1, threads=threads)) as client:
+            assert client.submit(facts, pure=False).result(30)[3] == {threads}
+    assert TRIM not in os.environ
 
 
 def test_the_dashboard_is_named(caplog):
@@ -107,6 +136,7 @@ import contextlib, dask
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError
+from fairfrontier.runtime.thread import thread_environment
 nobody = ClusterConfig(kind="scheduler", address="tcp://127.0.0.1:1", timeout=0.1)
 with contextlib.suppress(ClusterError), open_cluster(nobody):
     pass
