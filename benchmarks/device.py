@@ -1,11 +1,12 @@
-"""What a device is worth: whole fits on CuPy beside the same on NumPy.
+"""What a device is worth: whole fits on CuPy beside the same on NumPy, and what ``auto`` chooses.
 
 Run ``python -m benchmarks.device [--threads K] [--repeat K]`` on a machine with CuPy and a device;
 elsewhere it says so and measures nothing. Fits are those of methods that compute on a device, on
 small and on large tables shaped like Adult (`benchmarks.budro.make_rows`), each after one that
 warms it. They show from which size ``backend: auto`` is to take the device
-(`fairfrontier.runtime.arrays.WORK_THAT_PAYS`). Nets are trained one at a time here; a study trains
-its settings and seeds together, which favours the device (`benchmarks.sensei`).
+(`fairfrontier.runtime.arrays.WORK_THAT_PAYS`), and a second record of each fit says how ``auto``
+fares beside the faster of the two. A study trains the settings and seeds of nets together, as the
+cases of several models do.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from fairfrontier.train.registry import create
 
 @dataclass(frozen=True)
 class Case:
-    """A fit: method, rows, and what it is fitted with."""
+    """A fit: method, rows, what it is fitted with, and of how many models at once."""
 
     method: str
     n: int
     parameters: Mapping[str, Any]
+    models: int = 1
 
     @property
     def name(self) -> str:
         """The method and what makes the fit long."""
         shown = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
-        return f"{self.method}, {shown}"
+        together = f", {self.models} models" if self.models > 1 else ""
+        return f"{self.method}, {shown}{together}"
 
     def fit(self, backend: str) -> None:
         """Fit on a backend."""
@@ -48,8 +51,12 @@ class Case:
         # The first column may be moved freely.
         metric = FairMetric(np.diag(1.0 - own[0]), own[:, 1:], own[:1])
         given = {"groups": (z[:, :1] > 0).astype(np.int64), "metric": metric}
-        model = create(self.method, backend=backend, **self.parameters)
-        model.fit(z, label, **{key: given[key] for key in model.fit_needs})
+        models = [
+            create(self.method, backend=backend, random_state=seed, **self.parameters)
+            for seed in range(self.models)
+        ]
+        data = {"X": z, "y": label} | {key: given[key] for key in models[0].fit_needs}
+        type(models[0]).fit_batch(models, [data] * self.models)
 
 
 def list_cases() -> Iterator[Case]:
@@ -60,22 +67,31 @@ def list_cases() -> Iterator[Case]:
     for n, steps in ((1_000, 10), (1_000, 100), (30_000, 1_000)):
         yield Case("nn", n, {"hidden": 50, "steps": steps})
         yield Case("sensei", n, {"hidden": 50, "steps": steps // 5, "full_rate": 0.01})
+    for batch_size in (4_000, 16_000):
+        for method in ("nn", "sensei"):
+            yield Case(method, 30_000, {"hidden": 50, "steps": 100, "batch_size": batch_size})
+    for method in ("nn", "sensei"):
+        yield Case(method, 30_000, {"hidden": 50, "steps": 100}, models=30)
     for n, iterations in ((1_000, 100), (30_000, 100), (30_000, 1_000)):
         yield Case("noisy_naive", n, {"iterations": iterations})
 
 
-def measure(case: Case, repeat: int) -> Record:
-    """Return the record of a case."""
-    seconds = {}
-    for backend in ("numpy", "cupy"):
+def measure(case: Case, repeat: int) -> list[Record]:
+    """Return the records of a case: CuPy beside NumPy, and ``auto`` beside the faster of them."""
+    timed = {}
+    for backend in ("numpy", "cupy", "auto"):
         case.fit(backend)
         spent = []
         for _ in range(repeat):
             start = time.perf_counter()
             case.fit(backend)
             spent.append(time.perf_counter() - start)
-        seconds[backend] = Timed(min(spent), float("nan"), None)
-    return compare(case.name, case.n, seconds["cupy"], "NumPy", seconds["numpy"], "cupy")
+        timed[backend] = Timed(min(spent), float("nan"), None)
+    faster = min(timed["numpy"], timed["cupy"], key=lambda each: each.seconds)
+    return [
+        compare(case.name, case.n, timed["cupy"], "NumPy", timed["numpy"], "cupy"),
+        compare(case.name, case.n, timed["auto"], "the faster of both", faster, "auto"),
+    ]
 
 
 def main() -> None:
@@ -90,8 +106,9 @@ def main() -> None:
     records: list[Record] = []
     with limited_threads(chosen.threads):
         for case in list_cases():
-            records.append(measure(case, chosen.repeat))
-            print(f"{case.name}, {case.n:,} rows", flush=True)
+            records.extend(found := measure(case, chosen.repeat))
+            told = ", ".join(f"{each.backend} {each.ours_seconds:.3f} s" for each in found)
+            print(f"{case.name}, {case.n:,} rows: {told}", flush=True)
     show_records(f"Fits, {chosen.threads} thread(s)", records)
     print(write_records("device", records))
 

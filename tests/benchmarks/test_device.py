@@ -16,9 +16,13 @@ def test_cases_are_of_methods_that_compute_on_a_device():
 def test_a_case_is_measured_beside_both_backends(monkeypatch):
     fitted = []
     monkeypatch.setattr(Case, "fit", lambda self, backend: fitted.append((self.n, backend)))
-    record = measure(Case("nn", 50, {"steps": 2}), 2)
-    assert (record.peer, record.backend) == ("NumPy", "cupy")
-    assert fitted == [(50, backend) for backend in ("numpy", "cupy") for _ in range(3)]
+    records = measure(Case("nn", 50, {"steps": 2}), 2)
+    assert [(record.peer, record.backend) for record in records] == [
+        ("NumPy", "cupy"),
+        ("the faster of both", "auto"),
+    ]
+    assert records[1].peer_seconds == min(records[0].ours_seconds, records[0].peer_seconds)
+    assert fitted == [(50, backend) for backend in ("numpy", "cupy", "auto") for _ in range(3)]
 
 
 @pytest.mark.parametrize("method", ["nn", "sensei", "noisy_naive"])

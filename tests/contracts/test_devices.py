@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.cluster.config import load_cluster
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.train.registry import METHODS
 from tests.contracts.test_methods import CASES, answer, fit, keywords, make, splits_for
 from tests.namespaces import devices, load_cupy
@@ -81,3 +83,16 @@ def test_partitions_on_a_device_are_taken(name, task, tiny, client):
     X = da.from_array(part.X, chunks=(part.n_samples // 3, part.X.shape[1]))
     here, there = (make(name).fit(each, part.y, **given, **own) for each in (X, X.map_blocks(move)))
     assert np.array_equal(answer(there, part), answer(here, part))
+
+
+@pytest.mark.gpu
+def test_workers_on_devices_train_there_as_one_process_does(tiny):
+    move, part = load_cupy().asarray, tiny["binary"].train
+    pytest.importorskip("dask_cuda")
+    given = {"metric": keywords(make("budro"), tiny["binary"], part)["metric"]}
+    X = da.from_array(part.X, chunks=(part.n_samples // 3, part.X.shape[1])).map_blocks(move)
+    with open_cluster(load_cluster("cuda")) as client:
+        assert client.cluster.scheduler_address.startswith("tls://127.0.0.1:")
+        spread = make("budro", backend="cupy").fit(X, part.y, **given, client=client)
+    alone = make("budro", backend="cupy").fit(part.X, part.y, **given)
+    assert answer(spread, part) == pytest.approx(answer(alone, part), abs=1e-6)
