@@ -78,8 +78,8 @@ class FairGBM(BoostedTrees):
 
     Notes
     -----
-    O(n d) per level and round as in `GBDT`, twice that with cross-fitted rates, and O(n) for the
-    multipliers. With ``validation`` the trees end at the round whose decisions have the least
+    O(n d) per level and round as in `GBDT`, three times that with cross-fitted rates, and O(n) for
+    the multipliers. With ``validation`` the trees end at the round whose decisions have the least
     Lagrangian there, error + Σ λ r, at the last multipliers; without they are all kept. The bound
     is met up to the last steps, on training rows, held out by halves where rates are cross-fitted;
     that it holds on others is not guaranteed. Groups without a row in an event are not bounded

@@ -56,8 +56,8 @@ class GroupThresholds(PostProcessor):
         Largest difference between two groups, ≥ 0; 0 for equal rates.
     randomized : bool
         Whether a threshold may be drawn. Without, every group has one threshold: the best ones for
-        the criteria on one rate; for odds the best of those tried, with ``dual_value`` in
-        ``result_`` as a bound on all others.
+        the criteria on one rate, and for odds where ``converged`` in ``result_`` is true; else the
+        best of those tried, with ``dual_value`` as a bound on all others.
     no_harm : bool
         Whether no group's rate may get worse than under the best thresholds without a bound: its
         selection rate, or its true positive rate under opportunity and odds, does not fall; its

@@ -12,6 +12,10 @@ windows price all others, the best one and its neighbours enter, and
 bounds every draw from above. It ends where that bound is reached. Points under the upper hull but
 above its lower counterpart are draws too, and are never better.
 
+With one cut per group, the lower ends of two windows are rates of cuts, and all such windows are
+tried where these are not too many. A choice of cuts is worth at most D less what each of them has
+below the max in D, so that cuts with more than D less the best so far take no part.
+
 References
 ----------
 M. Hardt, E. Price, N. Srebro. Equality of opportunity in supervised learning. NIPS 2016, equation
@@ -22,7 +26,8 @@ relaxed programme. The column generation: ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.optimize import linprog
@@ -42,18 +47,20 @@ COLUMNS = 24
 ROUNDS = 100
 # The gap that counts as closed, of gains scaled to 1.
 ACCURACY = 1e-10
-# One cut per group: up to so many windows, pairs of starts, are all tried. Of more, those from
-# SIDE starts of each rate, in these shares of all starts around the best so far.
-PAIRS = 1 << 18
-SIDE = 64
-ZOOMS = (1.0, 0.2, 0.04, 0.008, 0.0016, 0.0)
+# One cut per group: up to so many windows are all tried. Of more, some first, and then, by steps
+# that are so many times smaller, those around the best of them.
+ALL, SOME, FINER = 1 << 17, 1 << 14, 8
+# Starts at which windows are counted.
+COUNTED = 512
+# Of more cuts, some are tried first, then those around the best of them, and no others.
+CUTS, FEWER = 1 << 17, 1 << 14
 # Shares of the mean gap that is spent on the false positive rate.
 SPLITS = np.linspace(0.0, 1.0, 9)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group: rates and scaled gains of its cuts, which rates are defined, and the least tpr."""
+    """One group: rates and scaled gains of its cuts, all or those kept, and the least tpr."""
 
     curve: Curve
     fpr: np.ndarray
@@ -61,11 +68,17 @@ class _Group:
     gain: np.ndarray
     base: int
     floor: float
+    cuts: np.ndarray
+
+    def keep(self, some: np.ndarray) -> Self:
+        """Keep some of its cuts."""
+        fpr, tpr, gain, cuts = (x[some] for x in (self.fpr, self.tpr, self.gain, self.cuts))
+        return replace(self, fpr=fpr, tpr=tpr, gain=gain, cuts=cuts)
 
     @property
     def bounded(self) -> tuple[bool, bool]:
         """Whether the false and the true positive rate are defined."""
-        return bool(self.fpr[-1] > 0), bool(self.tpr[-1] > 0)
+        return bool(self.curve.negative[-1] > 0), bool(self.curve.positive[-1] > 0)
 
 
 def solve_odds(
@@ -80,8 +93,8 @@ def solve_odds(
     """Solve for both error rates; ``base`` are cuts from which no true positive rate may fall.
 
     A rate that is 0/0 is not bounded. With draws it takes a few linear programmes of some hundred
-    columns; without, windows that start at the rates of cuts are tried: all of them where these are
-    at most `PAIRS`, else some near the optimum with draws, which need not be the best.
+    columns. Without, all windows are tried if, of the cuts that can be better than the best so far,
+    there are at most `ALL`; else the best of those tried need not be the best of all.
     """
     positive = sum(float(curve.positive[-1]) for curve in curves)
     negative = sum(float(curve.negative[-1]) for curve in curves)
@@ -92,33 +105,34 @@ def solve_odds(
     for k, curve in enumerate(curves):
         fpr, tpr = (mass / (mass[-1] or 1.0) for mass in (curve.negative, curve.positive))
         floor = 0.0 if base is None else float(tpr[base[k]])
-        groups.append(_Group(curve, fpr, tpr, scaled.of(curve, slice(None)), alone[k], floor))
-    draws, value, dual = _generate_columns(groups, bound, mean=mean)
+        own = scaled.of(curve, slice(None))
+        groups.append(_Group(curve, fpr, tpr, own, alone[k], floor, np.arange(own.size)))
+    draws, value, dual, prices = _generate_columns(groups, bound, mean=mean)
     proven = dual - value <= 10 * ACCURACY
     if not randomized:
-        draws, proven = _find_cuts(groups, draws, bound, mean=mean)
-        value = sum(
-            float(group.gain[draw.cuts[0]]) for group, draw in zip(groups, draws, strict=True)
-        )
+        lost = [_lose(group, prices[:, k]) for k, group in enumerate(groups)]
+        draws, value, proven = _find_cuts(groups, lost, dual, bound, mean=mean)
     found, bound_above = (float(gain.constant + scale * each) for each in (value, dual))
     return Optimum(draws, found, bound_above, proven)
 
 
 def _generate_columns(
     groups: Sequence[_Group], bound: float, *, mean: bool
-) -> tuple[list[Draw], float, float]:
-    """Return the draws, their scaled value, and the least upper bound found."""
+) -> tuple[list[Draw], float, float, np.ndarray]:
+    """Return the draws, their scaled value, the least upper bound found, and its prices."""
     columns = []
     for group in groups:
         hull = group.curve.hull
         spread = np.linspace(0, hull.size - 1, min(COLUMNS, hull.size)).astype(np.int64)
         columns.append(np.unique(np.append(spread, np.searchsorted(hull, group.base))))
-    least = np.inf
+    least, cheapest = np.inf, np.zeros((3, len(groups)))
     for _ in range(ROUNDS):
         cuts = [group.curve.hull[each] for group, each in zip(groups, columns, strict=True)]
         shares, value, prices = _solve_programme(groups, cuts, bound, mean=mean)
+        prices = _balance(groups, prices)
         dual, entering = _price(groups, prices, bound, mean=mean)
-        least = min(least, dual)
+        if dual < least:
+            least, cheapest = dual, prices
         larger = [np.union1d(*pair) for pair in zip(columns, entering, strict=True)]
         grown = any(one.size > two.size for one, two in zip(larger, columns, strict=True))
         if least - value <= ACCURACY or not grown:
@@ -128,7 +142,7 @@ def _generate_columns(
     for each, share in zip(cuts, shares, strict=True):
         used = share > TOLERANCE
         draws.append(Draw(each[used], share[used] / share[used].sum()))
-    return draws, value, least
+    return draws, value, least, cheapest
 
 
 def _solve_programme(
@@ -183,105 +197,208 @@ def _solve_programme(
     return [np.maximum(found.x[span], 0.0) for span in spans], -float(found.fun), prices
 
 
+def _balance(groups: Sequence[_Group], prices: np.ndarray) -> np.ndarray:
+    """Return prices for which D is a bound: ν and κ add up to 0, and the others are not below 0."""
+    balanced: np.ndarray = np.maximum(prices, 0.0)
+    for j in range(2):
+        defined = np.array([group.bounded[j] for group in groups])
+        # Rounding must not leave a remainder.
+        surplus = prices[j, defined].sum() / max(1, defined.sum())
+        balanced[j] = np.where(defined, prices[j] - surplus, 0.0)
+    return balanced
+
+
 def _price(
     groups: Sequence[_Group], prices: np.ndarray, bound: float, *, mean: bool
 ) -> tuple[float, list[np.ndarray]]:
     """Return D at the prices, and each group's best vertex with its neighbours."""
-    moves, floors = prices[:2].copy(), np.maximum(prices[2], 0.0)
-    for j in range(2):
-        defined = np.array([group.bounded[j] for group in groups])
-        # Rounding must not leave a remainder: D holds for prices that add up to 0.
-        moves[j, defined] -= moves[j, defined].mean() if defined.any() else 0.0
-        moves[j, ~defined] = 0.0
-    halves = np.abs(moves).sum(axis=1) / 2.0
+    halves = np.abs(prices[:2]).sum(axis=1) / 2.0
     dual = bound * float(2.0 * halves.max() if mean else halves.sum())
     entering = []
-    for k, group in enumerate(groups):
-        hull = group.curve.hull
-        worth = group.gain[hull] - moves[0, k] * group.fpr[hull]
-        worth += (floors[k] - moves[1, k]) * group.tpr[hull]
+    for group, price in zip(groups, prices.T, strict=True):
+        worth = _weigh(group, price, group.curve.hull)
         best = int(worth.argmax())
-        dual += float(worth[best]) - floors[k] * group.floor
-        entering.append(np.arange(max(0, best - 1), min(hull.size, best + 2)))
+        dual += float(worth[best]) - price[2] * group.floor
+        entering.append(np.arange(max(0, best - 1), min(worth.size, best + 2)))
     return dual, entering
 
 
+def _weigh(group: _Group, price: np.ndarray, cuts: np.ndarray | slice) -> np.ndarray:
+    """Return the gains of some cuts less what their rates cost."""
+    nu, kappa, floor = price
+    worth: np.ndarray = group.gain[cuts] - nu * group.fpr[cuts] + (floor - kappa) * group.tpr[cuts]
+    return worth
+
+
+def _lose(group: _Group, price: np.ndarray) -> np.ndarray:
+    """Return how far each cut of a group is below the max in D."""
+    worth = _weigh(group, price, slice(None))
+    lost: np.ndarray = worth.max() - worth
+    return lost
+
+
 def _find_cuts(
-    groups: Sequence[_Group], draws: Sequence[Draw], bound: float, *, mean: bool
-) -> tuple[list[Draw], bool]:
-    """Return the best cuts found, one for each group, and whether all windows were tried."""
-    starts, centre = [], []
-    for j in range(2):
-        bounded = [pair for pair in zip(groups, draws, strict=True) if pair[0].bounded[j]]
-        rates = [(group.fpr, group.tpr)[j] for group, _ in bounded]
-        starts.append(merge_runs([np.zeros(1), *rates]))
-        reached = [
-            draw.shares @ rate[draw.cuts] for rate, (_, draw) in zip(rates, bounded, strict=True)
-        ]
-        centre.append(float(min(reached, default=0.0)))
+    groups: Sequence[_Group], lost: Sequence[np.ndarray], dual: float, bound: float, *, mean: bool
+) -> tuple[list[Draw], float, bool]:
+    """Return the best cuts found, one for each group, their value, and whether none is better."""
     lengths = np.array([[bound, bound]])
     if mean and bound > 0:
         lengths = 2.0 * bound * np.column_stack([SPLITS, 1.0 - SPLITS])
-    complete = starts[0].size * starts[1].size <= PAIRS
-    best, cuts = -np.inf, [0] * len(groups)
-    for share in (1.0,) if complete else ZOOMS:
-        some = (
-            starts
-            if complete
-            else [_spread(*each, share) for each in zip(starts, centre, strict=True)]
-        )
-        value, chosen, window = _judge(groups, some, lengths)
-        if value > best:
-            best, cuts, centre = value, chosen, window
+    allowed = [group.tpr >= group.floor - TOLERANCE for group in groups]
+    # All of everybody is always allowed.
+    cuts, value = [int(group.cuts[-1]) for group in groups], sum(g.gain[-1] for g in groups)
+    better = complete = False
+
+    def improve(places: Sequence[np.ndarray]) -> None:
+        """Try the allowed ones of some cuts of each group."""
+        nonlocal cuts, value, better, complete
+        kept = [
+            group.keep(place[may[place]])
+            for group, place, may in zip(groups, places, allowed, strict=True)
+        ]
+        found, chosen, complete = _try_windows(_Windows.of(kept, lengths))
+        better = found > value + ACCURACY
+        if better:
+            value, cuts = found, chosen
+
+    step = 2 * (sum(each.size for each in lost) // FEWER)
+    if step > 2 * CUTS // FEWER:
+        while step > 1 and not better:
+            step //= 2
+            improve([np.append(np.arange(0, each.size, step), each.size - 1) for each in lost])
+        around = np.arange(-FINER * step, FINER * step + 1)
+        while better:
+            improve(
+                [
+                    np.unique((cut + around).clip(0, each.size - 1))
+                    for cut, each in zip(cuts, lost, strict=True)
+                ]
+            )
+    better, complete = True, False
+    while better and not complete:
+        able = [np.flatnonzero(each <= dual - value + ACCURACY) for each in lost]
+        if sum(each.size for each in able) > CUTS:
+            break
+        improve(able)
     draws = [Draw(np.array([cut]), np.ones(1)) for cut in cuts]
-    return draws, complete and len(lengths) == 1
+    return draws, float(value), complete and len(lengths) == 1
 
 
-def _spread(rates: np.ndarray, centre: float, share: float) -> np.ndarray:
-    """Return `SIDE` of the ascending rates, from a share of them around a centre, and both ends."""
-    reach = min(rates.size, max(SIDE, int(share * rates.size)))
-    near = int(np.searchsorted(rates, centre))
-    low = max(0, min(near - reach // 2, rates.size - reach))
-    span = np.linspace(low, low + reach - 1, min(SIDE, reach)).astype(np.int64)
-    return np.union1d(rates[span], rates[[0, -1]])
+def _try_windows(windows: _Windows) -> tuple[float, list[int], bool]:
+    """Return the best value found and its cuts, −∞ for none, and whether all windows were tried."""
+    n_starts = windows.starts[0].size
+    counted = np.arange(0, n_starts, max(1, n_starts // COUNTED))
+    first, last = windows.span(*windows.cross(counted))
+    count = (last - first).clip(0).sum() * n_starts / max(counted.size, 1)
+    step = 1 if count <= ALL else int(np.ceil(np.sqrt(count / SOME)))
+    best, place = windows.judge(*windows.draw(np.arange(0, n_starts, step), step))
+    complete = step == 1
+    while step > 1 and best > -np.inf:
+        reach, step = 2 * step, max(1, step // FINER)
+        right, above = place[1:]
+        around = np.arange(max(0, right - reach), min(n_starts, right + reach + 1), step)
+        found, there = windows.judge(*windows.draw(around, step, (above - reach, above + reach)))
+        if found > best:
+            best, place = found, there
+    return best, windows.choose(place) if best > -np.inf else [], complete
 
 
-def _judge(
-    groups: Sequence[_Group], starts: Sequence[np.ndarray], lengths: np.ndarray
-) -> tuple[float, list[int], list[float]]:
-    """Return the largest value of one cut per group in windows, −∞ for none, cuts and window.
+@dataclass(frozen=True, eq=False)
+class _Windows:
+    """Windows by their lengths, (L, 2), and starts, which are rates of the groups' cuts."""
 
-    Windows have a start of each rate and one of the lengths, (L, 2), in all combinations.
-    """
-    shape = (len(lengths), starts[1].size, starts[0].size)
-    where, gains = np.arange(np.prod(shape)), np.zeros(np.prod(shape))
-    for group in groups:
-        first, last = (each.reshape(-1)[where] for each in _find_windows(group, starts, lengths))
-        some = first < last
-        if not some.any():
-            return -np.inf, [], []
-        where, first, last = where[some], first[some], last[some]
-        gains = gains[some] + find_largest(group.gain, first, last)
-    best = int(gains.argmax())
-    i, above, right = np.unravel_index(where[best], shape)
-    window = [starts[0][right], starts[1][above]]
-    cuts = []
-    for group in groups:
-        first, last = _find_windows(group, [axis[None] for axis in window], lengths[[i]])
-        cuts.append(int(first.item() + group.gain[first.item() : last.item()].argmax()))
-    return float(gains[best]), cuts, [float(start) for start in window]
+    groups: Sequence[_Group]
+    lengths: np.ndarray
+    starts: tuple[np.ndarray, np.ndarray]
 
+    @classmethod
+    def of(cls, groups: Sequence[_Group], lengths: np.ndarray) -> Self:
+        """Return all windows that start at a rate of each kind."""
+        fpr, tpr = (
+            merge_runs([np.zeros(1), *(rates for rates, known in each if known)])
+            for each in (
+                [(group.fpr, group.bounded[0]) for group in groups],
+                [(group.tpr, group.bounded[1]) for group in groups],
+            )
+        )
+        return cls(groups, lengths, (fpr, tpr))
 
-def _find_windows(
-    group: _Group, starts: Sequence[np.ndarray], lengths: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return first and one past the last of a group's cuts by length and starts of tpr and fpr."""
-    shape = (len(lengths), starts[1].size, starts[0].size)
-    first = np.full(shape, np.searchsorted(group.tpr, group.floor - TOLERANCE))
-    last = np.full(shape, group.gain.size)
-    axes = (starts[0], starts[1][:, None])
-    for j, rates in enumerate((group.fpr, group.tpr)):
-        if group.bounded[j]:
-            low, high = find_range(rates, axes[j], lengths[:, j, None, None])
-            first, last = np.maximum(first, low), np.minimum(last, high)
-    return first, last
+    def cross(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return all pairs of a length and a start of fpr, as positions."""
+        pairs = np.meshgrid(np.arange(len(self.lengths)), right, indexing="ij")
+        return pairs[0].reshape(-1), pairs[1].reshape(-1)
+
+    def span(self, length: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return first and one past the last start of tpr of windows that may have a choice."""
+        least, lowest, highest = (np.full(right.size, end) for end in (-np.inf, np.inf, np.inf))
+        some = np.ones(right.size, dtype=bool)
+        for group in self.groups:
+            first, last = self._find_range(group, 0, length, right)
+            some &= first < last
+            if group.bounded[1] and group.tpr.size:
+                low = group.tpr[np.minimum(first, group.tpr.size - 1)]
+                high = group.tpr[np.maximum(last, 1) - 1]
+                least, lowest = np.maximum(least, low), np.minimum(lowest, low)
+                highest = np.minimum(highest, high)
+        # The least tpr of a choice is one that some group has there, and no other is far above.
+        low = np.maximum(least - self.lengths[length, 1], np.where(lowest < np.inf, lowest, 0.0))
+        first = np.searchsorted(self.starts[1], low - TOLERANCE)
+        last = np.searchsorted(self.starts[1], highest + TOLERANCE, side="right")
+        return first, np.where(some, last, first)
+
+    def draw(
+        self, right: np.ndarray, step: int = 1, within: tuple[int, int] = (0, 1 << 62)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return length and starts of windows at some starts of fpr and each step-th of tpr.
+
+        Those of tpr are at positions ``within`` a range.
+        """
+        length, right = self.cross(right)
+        first, last = self.span(length, right)
+        first, last = np.maximum(first, within[0]), np.minimum(last, within[1] + 1)
+        count = np.maximum(0, -((first - last) // step))
+        owner = np.repeat(np.arange(right.size), count)
+        number = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+        return length[owner], right[owner], first[owner] + step * number
+
+    def judge(
+        self, length: np.ndarray, right: np.ndarray, above: np.ndarray
+    ) -> tuple[float, tuple[int, int, int]]:
+        """Return the largest value of one cut per group in windows, −∞ for none, and its window."""
+        gains = np.zeros(length.size)
+        for group in self.groups:
+            first, last = self._find_cuts(group, length, right, above)
+            some = first < last
+            if not some.any():
+                return -np.inf, (0, 0, 0)
+            first, last, gains = first[some], last[some], gains[some]
+            length, right, above = length[some], right[some], above[some]
+            gains = gains + find_largest(group.gain, first, last)
+        best = int(gains.argmax())
+        return float(gains[best]), (int(length[best]), int(right[best]), int(above[best]))
+
+    def choose(self, place: tuple[int, int, int]) -> list[int]:
+        """Return the best cut of each group in a window."""
+        cuts = []
+        for group in self.groups:
+            first, last = (int(end) for end in self._find_cuts(group, *map(np.asarray, place)))
+            cuts.append(int(group.cuts[first + group.gain[first:last].argmax()]))
+        return cuts
+
+    def _find_cuts(
+        self, group: _Group, length: np.ndarray, right: np.ndarray, above: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return first and one past the last of a group's cuts in windows."""
+        (first, last), (low, high) = (
+            self._find_range(group, j, length, start) for j, start in enumerate((right, above))
+        )
+        return np.maximum(first, low), np.minimum(last, high)
+
+    def _find_range(
+        self, group: _Group, j: int, length: np.ndarray, start: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same for one rate alone."""
+        if not group.bounded[j]:
+            return np.zeros_like(start), np.full_like(start, group.gain.size)
+        rates = (group.fpr, group.tpr)[j]
+        return find_range(rates, self.starts[j][start], self.lengths[length, j])
