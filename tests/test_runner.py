@@ -24,6 +24,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import write as write_audit
 from fairfrontier.choose.export import export_choice
 from fairfrontier.choose.select import Study
+from fairfrontier.cli.command import show_frontier
 from fairfrontier.cli.upkeep.cleaning import clean
 from fairfrontier.cli.upkeep.config import CleanConfig
 from fairfrontier.cli.upkeep.inventory import list_items
@@ -35,6 +36,7 @@ from fairfrontier.runner import run_plain
 from fairfrontier.runtime.draft import write_plan
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.study.option import RunOptions
+from fairfrontier.study.results import NO_MODEL
 from fairfrontier.study.run import start_study
 from fairfrontier.study.stage import SilentObserver
 from fairfrontier.train.baseline.linear import Linear
@@ -363,21 +365,81 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
     assert second["trained"] == 0
 
 
-def test_a_search_of_which_every_trial_fails_says_the_first_reason(tmp_path, monkeypatch):
-    study = """
-study: loans
+SEARCHED = """
 dataset: loans
-methods: {linear: {}}
-search: {trials: 2}
+methods:
+  linear: {}
+  random_forest: {max_depth: 3, min_samples_leaf: 5}
+  gbdt: {n_estimators: 5, max_depth: 2, reg_lambda: 1.0, min_child_weight: 1.0}
+  parity: {method: linear, then: group_thresholds}
+seeds: 1
+search: {trials: 6}
 frontier: {fairness: ["selection_rate_difference:origin"]}
 """
 
+
+def test_a_search_of_which_every_trial_fails_says_the_first_reason(tmp_path, monkeypatch):
+    study = SEARCHED.replace("  parity: {method: linear, then: group_thresholds}\n", "")
+    study = "".join(line for line in study.splitlines(keepends=True) if "_est" not in line)
+    study = study.replace("  random_forest: {max_depth: 3, min_samples_leaf: 5}\n", "")
+
     def fail(*_, **__):
-        raise StoreError("The store is full.", "Make room.")
+        raise DataError("There are too few rows.", "Give more.")
 
     monkeypatch.setattr(Linear, "fit", fail)
-    with pytest.raises(ConfigError, match="the first so: linear: The store is full"):
+    with pytest.raises(ConfigError, match="the first so: linear: There are too few rows"):
         run(make_project(tmp_path, study=study))
+
+
+def test_trials_that_raise_anything_are_counted_and_told(tmp_path, monkeypatch, capsys):
+    home = make_project(tmp_path, study=SEARCHED)
+
+    def fail(*_, **__):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(Linear, "fit", fail)
+    done = run(home)
+    told = "The fit raised LinAlgError: Singular matrix."
+    count = done["failed_trials"][0]["trials"]
+    assert done["failed_trials"] == [{"row": "linear", "reason": told, "trials": count}]
+    assert count < done["trials"]
+    assert told in done["skipped"]["linear"]
+    assert done["skipped"]["parity"] == NO_MODEL
+    folder = Path(done["folder"])
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["failed_trials"] == done["failed_trials"]
+    assert summary["skipped"] == done["skipped"]
+    page = (folder / "report.html").read_text()
+    assert f"{count} of the {done['trials']} trials of the search failed" in page
+    assert NO_MODEL in page
+    show_frontier(done)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{count} of {done['trials']} trials failed: linear: {told}" in shown
+    # The report of a run in which they succeed is another one.
+    monkeypatch.undo()
+    again = run(home)
+    assert again["failed_trials"] == []
+    assert set(again["skipped"]) <= {"parity"}
+    assert "trials of the search failed" not in (folder / "report.html").read_text()
+
+
+def test_a_fit_without_a_search_fails_as_it_raises(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(Linear, "fit", fail)
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix"):
+        run(make_project(tmp_path), profile="short")
+
+
+@pytest.mark.parametrize("error", [StoreError("Full.", "Make room."), OSError("no space left")])
+def test_what_fails_of_the_disk_ends_a_search(tmp_path, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Linear, "fit", fail)
+    with pytest.raises(type(error)):
+        run(make_project(tmp_path, study=SEARCHED))
 
 
 @pytest.mark.once

@@ -18,6 +18,7 @@ from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
+from fairfrontier.figure.frontier import list_swept
 from fairfrontier.prepare.config.source import is_address
 from fairfrontier.runtime.draft import recover, restore, settle
 from fairfrontier.runtime.errors import ConfigError, StoreError
@@ -120,7 +121,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         check_papers(folder)
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
-    return summary | {"folder": str(folder), "commands": here, "measures": card["table"]}
+    swept = list_swept(choice.study.frontier)
+    shown = {"folder": str(folder), "commands": here, "measures": card["table"], "swept": swept}
+    return summary | shown
 
 
 def list_commands(

@@ -26,6 +26,8 @@ MODEL, RULE = "model", "post_processor"
 COMPONENTS = ("first", "second")
 # Margins within rounding of 0 are met.
 TOLERANCE = 1e-12
+# Smaller shares of one model decide next to nothing: such a mixture is one model.
+LEAST_SHARE = 1e-6
 
 
 class Mixture:
@@ -207,7 +209,8 @@ def find_mixture(objective: np.ndarray, margins: np.ndarray) -> tuple[int, int, 
 
     ``objective``, shape (n_settings,), and ``margins``, (n_settings, n_margins), are linear in the
     decision rule, so that for each pair the shares that meet the bounds are an interval. A share of
-    0 is the first setting alone; None where no pair meets the bounds. O(n_settings² n_margins).
+    0 is the first setting alone, and 1 the second; those between are at least `LEAST_SHARE` away
+    from both. None where no pair meets the bounds. O(n_settings² n_margins).
     """
     margins = margins + TOLERANCE
     best, found = -np.inf, None
@@ -217,6 +220,9 @@ def find_mixture(objective: np.ndarray, margins: np.ndarray) -> tuple[int, int, 
             root = -start / step
         least = np.where(step > 0, root, 0.0).max(axis=1, initial=0.0)
         most = np.where(step < 0, root, 1.0).min(axis=1, initial=1.0)
+        # The second alone does not meet the bounds where the largest share is below 1.
+        most = np.where(most < 1.0, np.minimum(most, 1.0 - LEAST_SHARE), 1.0)
+        most = np.where((most >= 0.0) & (most < LEAST_SHARE), 0.0, most)
         feasible = (least <= most) & ~((step == 0) & (start < 0)).any(axis=1)
         # The order of a pair in which the second is better stands for both.
         feasible &= objective >= objective[first]

@@ -210,10 +210,12 @@ def select(
     they are those of the best of several settings on one table. Of equally good settings the first
     by method and setting is taken.
 
-    Confidence bounds share their error by Bonferroni's inequality. They are Wilson's for rates,
-    Newcombe's for differences of levels, and others' intervals in proportion. Rows on which cuts
-    and post-processors were tuned are not quite fresh: the bounds cover the choice between
-    settings, not what was tuned within one.
+    Confidence bounds share their error by Bonferroni's inequality. They are Clopper and Pearson's
+    for shares of rows, made of these for what is computed from two shares, and others' intervals in
+    proportion. A rule that was fitted on the rows compared, as without a calibration part, was
+    measured by rules of folds, whose errors cancel: its bounds allow for twice the variance, and
+    for every pair of levels. Rows on which cuts were tuned are not quite fresh: the bounds cover
+    the choice between settings, not what was tuned within one.
     """
     measure = study.objective if measure is None else measure
     bounds = dict(subject_to or {})
@@ -232,7 +234,8 @@ def select(
             raise ConfigError(f"The study has no split of seed {seed}.", "Give one of its seeds.")
         fits = fits[fits["seed"] == seed]
     names = list(dict.fromkeys([measure, *bounds, *fairness]))
-    compared = compare(summarise(study.points, fits, part), part, names, bounds, confidence)
+    fitted = set() if confidence is None else _find_fitted(study)
+    compared = compare(summarise(study.points, fits, part), part, names, bounds, confidence, fitted)
     if mixture:
         found = mix_compared(compared, measure, bounds, confidence)
         if found is not None:
@@ -301,6 +304,15 @@ def _leave_out_groups(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
             "Add methods without a rule by group, such as fair_gbm or reductions.",
         )
     return kept
+
+
+def _find_fitted(study: Study) -> set[tuple[str, str]]:
+    """Return the settings with a rule that was fitted on validation rows, for want of others."""
+    points, models = study.points, study.models
+    calibrated = points.loc[points["part"] == "calibration", KEYS]
+    ruled = models.loc[models["post_processor"] != "", KEYS]
+    found = {tuple(key) for key in ruled.to_numpy()}
+    return found - {tuple(key) for key in calibrated.drop_duplicates().to_numpy()}
 
 
 def _check_options(

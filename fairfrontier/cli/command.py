@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -239,8 +238,9 @@ def _join_spread(mean: float, spread: float) -> str:
 def _show_end(done: dict[str, Any]) -> None:
     for method, reason in done["skipped"].items():
         show(f"{method} was skipped: {reason}")
-    for trial, times in Counter(done.get("failed_trials", ())).items():
-        show(f"{times} of the trials failed: {trial}")
+    for failed in done.get("failed_trials", ()):
+        times, reason = f"{failed['trials']} of {done['trials']} trials", failed["reason"]
+        show(f"{times} failed: {failed['row']}: {reason}")
     show(
         f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
         f"Report: {Path(done['folder']) / 'report.html'}"

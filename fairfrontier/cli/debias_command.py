@@ -46,8 +46,11 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
         )
     rows = summary["counts"][summary["reported_on"]]
     print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
-    for doubt in describe_doubt(expected):
+    if doubt := describe_doubt(expected):
         show(f"Not recommended: {doubt[0].lower()}{doubt[1:]}")
+    # An earlier rule does not say how it was found.
+    if not summary["fit"].get("converged", True):
+        show("The rule may not be the best of its kind: that none is better is not proven.")
     show(
         f"{summary['counts']['rows']:,} rows decided in {summary['seconds']:.0f} s. "
         f"Rule: {folder / 'thresholds.json'}. Report: {folder / 'report.html'}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +42,7 @@ class Bar:
     ) -> None:
         self.console = console or Console(stderr=True)
         self._title = escape_controls(title)
-        self._started = self._written = time.monotonic()
+        self._started = self._written = self.console.get_time()
         self._bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
@@ -64,12 +63,18 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def _log(self, amount: str, *, last: bool = False) -> None:
-        """Write a line now and then, and the last one, where no terminal redraws the bar."""
-        now = time.monotonic()
+    def _log(self, amount: str, done: float, *, last: bool = False) -> None:
+        """Write a line now and then, and the last one, where no terminal redraws the bar.
+
+        ``done`` is the share of all that is done, from 0 to 1; 0 where it is not known.
+        """
+        now = self.console.get_time()
         if not self.console.is_terminal and (last or now - self._written > QUIET_SECONDS):
             self._written = now
-            line = f"{self._title}: {amount}, {now - self._started:.0f} s"
+            elapsed = now - self._started
+            line = f"{self._title}: {amount}, {elapsed:.0f} s"
+            if 0.0 < done < 1.0:
+                line += f", about {elapsed * (1.0 - done) / done:.0f} s left"
             self.console.print(Text(line))
 
 
@@ -128,7 +133,8 @@ class FitProgress(Bar):
         with self._lock:
             self._done += 1
             self._bar.update(self._task, completed=self._done)
-            self._log(f"{self._done} of {self._total} fits", last=self._done == self._total)
+            done = self._done / self._total if self._total else 0.0
+            self._log(f"{self._done} of {self._total} fits", done, last=done == 1.0)
 
     def _show(self) -> None:
         self._bar.update(self._task, running=escape_controls(", ".join(self._running.values())))
@@ -147,7 +153,7 @@ class PassProgress(Bar):
         """Show that a share of a pass is done, from 0 to 1."""
         self.share = 100.0 * (self._passes.index(name) + share) / len(self._passes)
         self._bar.update(self._task, completed=self.share, running=name)
-        self._log(f"{self.share:.0f}%, {name}")
+        self._log(f"{self.share:.0f}%, {name}", self.share / 100.0)
 
 
 @contextmanager

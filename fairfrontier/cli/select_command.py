@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairfrontier.cli.table import join_interval, print_table
+from fairfrontier.cli.table import join_interval, print_table, write_setting
 from fairfrontier.cli.terminal import log_to_terminal, show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     from fairfrontier.choose.config import SelectConfig
+
+# What a bound is asked of is the last to be left out.
+KEPT = ("measure", "certified")
 
 
 def select(config: SelectConfig) -> None:
@@ -32,14 +37,16 @@ def show_choice(summary: dict[str, Any]) -> None:
     rows = []
     for name, value in summary["selected"].items():
         row = {"measure": name, f"on {summary['part']}": f"{value:.3f}"}
-        if name in summary["certified"]:
-            row["certified"] = f"{summary['certified'][name]:.3f}"
+        if summary["certified"]:
+            certified = summary["certified"].get(name)
+            row["certified"] = "-" if certified is None else f"{certified:.3f}"
         if name in measures.index:
             tested = measures.loc[name, ["value", "low", "high"]]
             row["on test"] = join_interval(*map(float, tested))
         rows.append(row)
-    labels = [each["method"] for each in summary["models"]]
-    print_table(f"chosen: {' or '.join(labels)}", pd.DataFrame(rows).fillna("-"))
+    title = f"chosen: {_name_models(summary['models'], summary['swept'])}"
+    complete = str(Path(summary["folder"]) / "measures.csv")
+    print_table(title, pd.DataFrame(rows).fillna("-"), keep=KEPT, complete=complete)
     needed = summary["needed_groups"]
     if needed:
         show(
@@ -50,3 +57,17 @@ def show_choice(summary: dict[str, Any]) -> None:
     for name, command in summary["commands"].items():
         if name not in ("run", "select"):
             show(f"  {command}")
+
+
+def _name_models(models: Sequence[Mapping[str, Any]], swept: Mapping[str, Sequence[str]]) -> str:
+    """Return the chosen models with their settings, the likelier of a mixture first."""
+    ordered = sorted(models, key=lambda model: -model["probability"])
+    names = [
+        f"{model['method']} {write_setting(model['setting'], swept[model['method']])}".strip()
+        for model in ordered
+    ]
+    if len(names) == 1:
+        return names[0]
+    share = ordered[0]["probability"]
+    written = f"{share:.3f}" if share < 0.9995 else f"{share:.6f}"
+    return f"{names[0]} with probability {written}, else {names[1]}"

@@ -148,13 +148,14 @@ def write_settings(methods: Iterable[str], settings: Iterable[str]) -> list[str]
     table = pd.DataFrame({"method": list(methods), "setting": list(settings)})
     swept = list_swept(table)
     return [
-        " ".join(
-            f"{key}={_write_value(value)}"
-            for key, value in json.loads(setting).items()
-            if key in swept[method]
-        )
+        write_setting(json.loads(setting), swept[method])
         for method, setting in zip(table["method"], table["setting"], strict=True)
     ]
+
+
+def write_setting(setting: Mapping[str, Any], keys: Collection[str]) -> str:
+    """Return what a setting has under some keys, as max_depth=3."""
+    return " ".join(f"{key}={_write_value(value)}" for key, value in setting.items() if key in keys)
 
 
 def join_interval(value: float, low: float, high: float) -> str:

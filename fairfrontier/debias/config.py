@@ -66,7 +66,9 @@ class DebiasConfig(ResultOptions):
         default=False, description="No draws: group_thresholds with one threshold a group."
     )
     no_harm: bool = Field(
-        default=False, description="With group_thresholds no group's rate gets worse than without."
+        default=False,
+        description="With group_thresholds no group's rate gets worse than under the best "
+        "thresholds without a bound.",
     )
     budget: Share = Field(
         default=0.0,
@@ -168,7 +170,8 @@ class DebiasConfig(ResultOptions):
             )
         if self.criterion != "parity" and self.labels is None:
             raise fault(
-                f"{self.criterion} is of rows with a known outcome, and there are no labels",
+                f"the criterion {self.criterion!r} is of rows with a known outcome, and there are "
+                "no labels",
                 "Name their column with --labels.",
             )
         try:

@@ -57,8 +57,8 @@ class Debiasing:
         Columns budget, bias and ``measure``, or agreement without labels.
     fitted : dict
         Plain facts: solver, number of settings to choose from, bound of the parity error by bins;
-        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``; how
-        many groups are ``pooled``.
+        of exact thresholds the ``value`` of the objective, its upper bound ``dual_value``, and
+        whether no rule of the kind is better (``converged``); how many groups are ``pooled``.
     expected : mapping
         What the rule is expected to do on fresh rows; see `cross_validate`. Empty for an earlier
         rule, and where scores are counted in bins.
@@ -250,7 +250,14 @@ def decide_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the group codes, the scores f ∈ [−1, 1] and the part codes of a batch's rows."""
     columns, book = debiasing.columns, debiasing.rulebook
-    code = book.encode(batch.cell, batch.levels, str(debiasing.config.table))
+    try:
+        code = book.encode(batch.cell, batch.levels, str(debiasing.config.table))
+    except DataError as error:
+        raise DataError(
+            error.fault,
+            "Name with --unseen a group of the rule whose threshold they get, fit a rule on rows "
+            "of every group or with --unseen pooled, or merge small groups in the table.",
+        ) from None
     signed = read_scores(batch.score, columns.scale, columns.scores)
     if debiasing.config.apply is not None:
         # No row is known to have been used in the fit.

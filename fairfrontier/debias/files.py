@@ -388,7 +388,7 @@ def render_debiasing(
         rules=[BEFORE, *map(debiasing.name_alone, debiasing.alone), AFTER],
         bias=bias,
         expected={each["attribute"]: each for each in debiasing.expected.get("bias", ())},
-        doubts=describe_doubt(debiasing.expected),
+        doubt=describe_doubt(debiasing.expected),
         lesson=lesson,
         overall={row["rule"]: row for row in summary["overall"] if row["part"] == part},
         groups=[

@@ -23,6 +23,8 @@ from fairfrontier.train.postprocess.rulebook import DecisionRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 
 FOLDS, REPEATS = 2, 5
+# Decimals with which a bias is shown.
+DIGITS = 3
 
 
 def cross_validate(
@@ -121,12 +123,19 @@ def estimate_bias(squares: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.sqrt(np.fmax.reduce(mean.reshape(len(mean), -1), axis=1, initial=0.0)))
 
 
-def describe_doubt(expected: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each attribute between whose levels the rule lowers no bias."""
-    return [
-        f"On fresh rows the rule is not expected to lower the bias between the levels of "
-        f"{bias['attribute']}: {bias['before']:.3f} without it, {bias['after']:.3f} with it "
-        "(cross-validated)."
+def describe_doubt(expected: Mapping[str, Any]) -> str:
+    """Return a sentence on the attributes between whose levels the rule adds bias, or nothing.
+
+    Less than rounding of what is shown does not count.
+    """
+    worse = [
+        f"{bias['attribute']} from {bias['before']:.{DIGITS}f} to {bias['after']:.{DIGITS}f}"
         for bias in expected.get("bias", ())
-        if bias["after"] >= bias["before"]
+        if bias["after"] - bias["before"] > 10.0**-DIGITS
     ]
+    if not worse:
+        return ""
+    return (
+        "On fresh rows (cross-validated) the rule is expected to raise the bias between the levels "
+        f"of {', '.join(worse)}."
+    )

@@ -33,7 +33,7 @@ from fairfrontier.study import drawing
 from fairfrontier.study.frontier import list_fits, name_columns
 from fairfrontier.study.mixture import trace_mixtures
 from fairfrontier.study.publication import Reproduction
-from fairfrontier.study.results import SCHEMA, StudyResults
+from fairfrontier.study.results import SCHEMA, Searched, StudyResults
 from fairfrontier.study.run import StudyRun
 from fairfrontier.study.saved_model import list_models
 
@@ -124,8 +124,19 @@ def describe_results(run: StudyRun) -> dict[str, Any]:
         # To write a report again costs less than to find what an edit changes in it.
         "source": file_digest(tuple(sorted({*PACKAGES, *packages}))),
         "libraries": list_versions(),
+        # The report counts failed trials, which are no fits of the plan.
+        "searched": None if run.searched is None else _describe_search(run.searched),
         # The report's commands name it.
         "asked": run.options.shown,
+    }
+
+
+def _describe_search(searched: Searched) -> dict[str, Any]:
+    """Return what the report says of a search."""
+    return {
+        "trials": searched.trials,
+        "failed": searched.list_failed(),
+        "absent": dict(searched.absent),
     }
 
 

@@ -45,7 +45,8 @@ def build_summary(
 
     ``seconds`` is the wall-clock time of the run, cached parts included.
     """
-    study, frontier = results.study, results.frontier
+    study, frontier, searched = results.study, results.frontier, results.searched
+    failed = searched.list_failed() if searched else []
     chosen = frontier.loc[frontier["on_frontier"] | frontier["on_joint_frontier"]]
     return {
         "study": study.study,
@@ -61,6 +62,11 @@ def build_summary(
             "on_frontier": int(frontier.groupby(["method", "setting"])["on_frontier"].any().sum()),
             "claims": len(claims),
             "claims_held": sum(claim["held"] is True for claim in claims),
+            **(
+                {"trials": searched.trials, "failed_trials": len(searched.failed)}
+                if searched
+                else {}
+            ),
         },
         "select_on": study.select_on,
         "objective": study.objective,
@@ -80,4 +86,5 @@ def build_summary(
         ],
         "claims": list(claims),
         "skipped": dict(results.skipped),
+        "failed_trials": failed,
     }

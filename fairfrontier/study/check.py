@@ -12,6 +12,7 @@ from fairfrontier.prepare.splitting.partition import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.claim import Block, refuse_claims
 from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.objective import list_whole
 from fairfrontier.study.resolve import ResolvedStudy
 from fairfrontier.train.fit.group import FitGroup
 
@@ -95,8 +96,8 @@ def refuse_certificates(groups: Iterable[FitGroup], home: Path) -> None:
 
 def _list_mentions(study: StudyConfig) -> Iterator[tuple[str, str]]:
     """Yield each key that names a measure, and the name."""
-    accuracy = "objective" if study.objective == study.frontier.accuracy else "frontier.accuracy"
-    yield accuracy, study.frontier.accuracy
+    own = isinstance(study.objective, str) and study.objective != study.frontier.accuracy
+    yield "frontier.accuracy" if own else "objective", study.frontier.accuracy
     yield from (("frontier.fairness", name) for name in study.frontier.fairness)
     yield from ((f"claims.{c.id}", name) for c in study.claims for name in c.check.measure)
 
@@ -110,18 +111,20 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
     task = dataset.label.task
     for key, name in _list_mentions(study):
         prefix = f"{where}: {key} names"
+        whole = list_whole(task) if key in ("objective", "frontier.accuracy") else []
         measure, group = split_name(name)
         if measure not in known:
             raise ConfigError(f"{prefix} the unknown measure {measure!r}.", nearest(measure, known))
         needs = known[measure].needs
         if task not in known[measure].task:
+            suited = whole or sorted(other for other in known if task in known[other].task)
             raise ConfigError(
                 f"{prefix} {measure!r}, which is for {' or '.join(sorted(known[measure].task))} "
                 f"labels, and {study.dataset} poses a {task} task.",
-                f"Choose among: {', '.join(sorted(n for n in known if task in known[n].task))}.",
+                f"Choose among: {', '.join(suited)}.",
             )
         if not key.startswith("claims") and known[measure].direction == "none":
-            ranked = sorted(other for other in known if known[other].direction != "none")
+            ranked = whole or sorted(o for o in known if known[o].direction != "none")
             raise ConfigError(
                 f"{prefix} {measure!r}, of which no value is better than another.",
                 f"Choose among: {', '.join(ranked)}.",
@@ -184,10 +187,12 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         # Which levels there are, only the table knows.
         shapes = {(each.partition("=")[0], "=" in each) for each in covered}
         if (group.partition("=")[0], "=" in group) not in shapes:
-            written = [f"{measure}:{each}" if each else measure for each in covered]
+            written = [f"{measure}:{each}" if each else measure for each in covered] or whole
             raise ConfigError(
                 f"{prefix} {name!r}, but {measure} has no value of {_name_shape(group)}.",
-                f"Choose among: {', '.join(written)}.",
+                f"Choose among: {', '.join(written)}."
+                if written
+                else f"Declare {section} in the dataset, or choose another measure.",
             )
 
 

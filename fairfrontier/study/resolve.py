@@ -22,8 +22,9 @@ from fairfrontier.study.argument import check_names, check_types
 from fairfrontier.study.claim import Block
 from fairfrontier.study.config import BEST, MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import Dimension, MethodFile
+from fairfrontier.study.objective import find_objective, serve
 from fairfrontier.study.publication import read_publication
-from fairfrontier.train.objective import RANKED, Objective, list_serving
+from fairfrontier.train.objective import Objective
 
 if TYPE_CHECKING:
     from fairfrontier.train.base import Estimator
@@ -102,7 +103,7 @@ class Resolver:
         self.dataset = read_dataset(self.file, home)
         self.follows_curve = _follows_curve(study, home)
         self.certificate = _certificate(study)
-        self.objective = _find_objective(study, self.dataset)
+        self.objective = find_objective(study, self.dataset, where)
         self.fits = 0
 
     def waits(self, block: Block, label: str, row: MethodRow) -> bool:
@@ -154,7 +155,8 @@ class Resolver:
         for chosen, noise, (then, shown) in itertools.product(
             _sweep(swept), row.noise or (None,), list(self._resolve_then(row.then, objective, key))
         ):
-            parameters = {**_serve(method, objective), **preset, **chosen}
+            own = {**preset, **chosen}
+            parameters = {**serve(method, objective, own, key), **own}
             model = _make_model(method, parameters, self.dataset, key)
             setting = {
                 **chosen,
@@ -215,6 +217,12 @@ class Resolver:
         """Return the parameters of a method's preset."""
         return MethodFile.read(method, self.home).preset(preset, self.lineage, self.where)
 
+    def try_model(self, method: str, parameters: Mapping[str, Any], key: str) -> None:
+        """Raise a ConfigError for parameters of a method that it refuses together."""
+        cls = self.methods.find(method)
+        served = serve(cls, self.objective, parameters, key)
+        _make_model(cls, {**served, **parameters}, self.dataset, key)
+
     def _resolve_metric(
         self, method: str, own: Mapping[str, Any], row: MethodRow, key: str
     ) -> dict[str, Any] | None:
@@ -255,24 +263,13 @@ class Resolver:
                 f"{where}: the scores are the method's probabilities.", "Leave out scale."
             )
         for chosen in _sweep(row.parameters):
-            parameters = {**_serve(method, objective), **preset, **chosen}
+            own = {**preset, **chosen}
+            parameters = {**serve(method, objective, own, where), **own}
             _make_model(method, parameters, self.dataset, where)
             shown = {f"then.{name}": value for name, value in chosen.items()}
             if row.preset:
                 shown["then.preset"] = row.preset
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
-
-
-def _find_objective(study: StudyConfig, dataset: DatasetConfig) -> Objective | None:
-    """Return the objective that methods can serve: of classes, unless each keeps its own."""
-    classes = dataset.label.task != "regression"
-    served = isinstance(study.objective, dict) or study.objective in RANKED
-    return study.objective if classes and served else None
-
-
-def _serve(method: type[Estimator], objective: Objective | None) -> dict[str, Any]:
-    """Return those parameters of a method by which it serves an objective."""
-    return {} if objective is None else list_serving(objective, method)
 
 
 def _follows_curve(study: StudyConfig, home: Path) -> bool:

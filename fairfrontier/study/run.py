@@ -36,9 +36,10 @@ from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
-from fairfrontier.study.resolve import ResolvedStudy, Resolver
-from fairfrontier.study.results import UNTRIED, Searched, StudyResults, build_results
+from fairfrontier.study.resolve import Resolver
+from fairfrontier.study.results import Searched, StudyResults, build_results
 from fairfrontier.study.searching.kept import keep_search, recall_search
+from fairfrontier.study.searching.trial import collect_trial
 from fairfrontier.study.stage import (
     RunContext,
     determine_text_encoder,
@@ -168,6 +169,13 @@ class StudyRun:
         """The fit groups of the plan."""
         return [planned.group for planned in self.plan]
 
+    def find_fits(self, plan: Sequence[Planned], fits: Mapping[str, Any]) -> list[Any]:
+        """Return what ``fits`` has, by key, of the fits of a plan, after the models behind them."""
+        groups = [planned.group for planned in plan]
+        bases = [group.base for group in groups if group.then is not None]
+        names = (key(group, self.store, self.home) for group in (*bases, *groups))
+        return [fits[name] for name in dict.fromkeys(names) if name in fits]
+
     @property
     def jobs(self) -> dict[str, FitGroup]:
         """All fits by key; missing ones, with the models behind post-processed rows, come first."""
@@ -204,8 +212,7 @@ class StudyRun:
             reason = read_facts(self.store.path(KIND, name))["skipped"]
             if reason is not None:
                 skipped[group.method] = str(reason)
-        untried = self.searched.untried if self.searched else ()
-        return skipped | dict.fromkeys(untried, UNTRIED)
+        return skipped | dict(self.searched.absent if self.searched else {})
 
     def list_budgets(self) -> dict[tuple[str, str], dict[str, float]]:
         """Return (method, setting) -> the mean budgets over the seeds that methods report."""
@@ -227,7 +234,8 @@ class StudyRun:
             "trained": len(self.missing) + (self.searched.trained if self.searched else 0),
             "skipped": self.list_skipped(),
             "seconds": round(self.seconds, 3),
-            **({"failed_trials": list(self.searched.failed)} if self.searched else {}),
+            **({"trials": self.searched.trials} if self.searched else {}),
+            **({"failed_trials": self.searched.list_failed()} if self.searched else {}),
             **({"memory": "dask"} if self.is_collection else {}),
         }
 
@@ -237,7 +245,11 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     resolved = load_study(options.study, options.profile, options.home)
     if options.cluster != "auto":
         load_cluster(options.cluster, options.home)
-    plan = _leave_out_searched(expand(resolved), resolved, options.home)
+    plan = expand(resolved)
+    if resolved.study.search is not None:
+        from fairfrontier.study.searching.space import leave_out_searched
+
+        plan = leave_out_searched(plan, resolved, options.home)
     refuse_certificates([planned.group for planned in plan], options.home)
     folder = options.find_folder(resolved.study)
     check_links(folder, options.home)
@@ -245,28 +257,6 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     check_folder(folder)
     open_store(options.home).check_writable()
     return resolved.study, plan
-
-
-def _leave_out_searched(
-    plan: tuple[Planned, ...], resolved: ResolvedStudy, home: Path
-) -> tuple[Planned, ...]:
-    """Return the fits of a plan whose settings are no matter of the study's search, if any."""
-    if resolved.study.search is None:
-        return plan
-    from fairfrontier.study.searching.search import list_searched
-
-    rows = list_searched(resolved.study, Resolver(resolved.study, home, resolved.where))
-    if not rows:
-        raise ConfigError(
-            f"{resolved.where}: search has nothing to choose.",
-            "Leave parameters of a row open that its conf/methods has under space, or take it out.",
-        )
-    labels = {row.label for row in rows}
-    return tuple(
-        planned
-        for planned in plan
-        if "frontier" not in planned.blocks or planned.group.method not in labels
-    )
 
 
 def start_study(options: RunOptions) -> StudyRun:
@@ -322,7 +312,7 @@ def choose_frontier(
     """Concatenate the points of all fits and find the frontier."""
     points = pd.concat(tables, ignore_index=True)
     skipped, budgets = study.list_skipped(), study.list_budgets()
-    return build_results(study.study, study.plan, points, skipped, budgets)
+    return build_results(study.study, study.plan, points, skipped, budgets, study.searched)
 
 
 def _is_stored(store: Store, fit_key: str) -> bool:
@@ -422,30 +412,22 @@ def _search(
         ]
         for _ in runner.as_completed(list(fits.values())):
             runner.context.observer.advance()
-        return [_collect(tables) for tables in measures]
+        return [
+            collect_trial(together.find_fits(plan, fits), tables)
+            for plan, tables in zip(plans, measures, strict=True)
+        ]
 
     search = Search(study.study, config, resolver)
     outcome = search.run(evaluate)
-    failed, untried = tuple(outcome.failed), tuple(outcome.untried)
+    failed = tuple(outcome.failed)
     if not (study.plan or outcome.planned):
         fault = "The search ended before any row of the study had its turn."
         if failed:
-            fault = f"Every trial of the search failed, the first so: {failed[0]}"
+            fault = f"Every trial of the search failed, the first so: {': '.join(failed[0])}"
         raise ConfigError(fault, "Mend that, or search longer.")
     keep_search(study, search)
-    searched = Searched(outcome.trials, watched, len(new), failed, untried)
+    searched = Searched(outcome.trials, watched, len(new), failed, outcome.absent)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
-
-
-def _collect(measures: Sequence[Any]) -> pd.DataFrame | str:
-    """Return the points of a trial, or why it has none."""
-    try:
-        points: pd.DataFrame = pd.concat(
-            [future.result() for future in measures], ignore_index=True
-        )
-    except FairfrontierError as error:
-        return error.fault
-    return points
 
 
 def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> dict[str, Any]:

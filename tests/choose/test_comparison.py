@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
-from fairfrontier.choose.comparison import bound_scores, find_needed_rows, find_reach, widen_share
+from fairfrontier.choose.comparison import (
+    bound_above,
+    bound_below,
+    bound_scores,
+    find_needed_rows,
+    find_reach,
+    find_size,
+)
 from fairfrontier.evaluate.statistic.interval import newcombe, wilson
+from fairfrontier.study.frontier import orient
 
-STUDIES, SETTINGS = 1000, 30
+STUDIES, SETTINGS = 500, 30
 
 
 def make_tables(**shares: tuple[np.ndarray, int]) -> dict[str, pd.DataFrame]:
@@ -32,6 +41,11 @@ def count_violations(true: np.ndarray, score: np.ndarray, limit: float) -> tuple
     met = (score >= -limit).reshape(STUDIES, SETTINGS)
     worst = np.where(met, true.reshape(STUDIES, SETTINGS), 0.0).max(axis=1)
     return float((worst > limit).mean()), float(met.any(axis=1).mean())
+
+
+def find_violations(score: np.ndarray, limit: float, settings: int = SETTINGS) -> float:
+    """Return the share of studies with a setting that meets the limit, which none truly does."""
+    return float((score >= limit).reshape(-1, settings).any(axis=1).mean())
 
 
 @pytest.mark.parametrize("levels", [2, 4])
@@ -71,17 +85,105 @@ def test_rare_errors_are_bounded_too(rows):
     assert count_violations(rate, -tables["value"]["fpr"].to_numpy(), limit)[0] > 0.9
 
 
-def test_bounds_are_those_of_wilson_and_newcombe_at_the_level():
+@pytest.mark.parametrize(("rows", "limit"), [(200, 0.967), (5000, 0.996)])
+def test_consistency_near_one_keeps_its_bound(rows, limit):
+    settings = 150
+    name = "consistency:origin"
+    tables = make_tables(**{name: (np.full(STUDIES * SETTINGS, limit - 1e-9), rows)})
+    reach = find_reach(0.95, settings)
+    assert find_violations(bound_scores(name, tables, reach), limit, settings) < 0.05
+    value, low = tables["value"][name], tables["low"][name]
+    wider = (value + reach / 1.96 * (low - value)).to_numpy()
+    assert find_violations(wider, limit, settings) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("tpr_difference:sex", ((0.06, 2000), (0.01, 100))),
+        ("tpr_difference:sex", ((0.99, 100), (0.94, 1000))),
+        ("tpr_ratio:sex", ((0.052, 300), (0.002, 300))),
+        ("tpr_min:sex", ((0.95, 400), (0.9, 100))),
+        ("fpr_max:sex", ((0.05, 100), (0.02, 400))),
+        ("accuracy_max:sex", ((0.02, 100), (0.02, 100))),
+        ("balanced_accuracy", ((0.99, 300), (0.96, 60))),
+    ],
+)
+def test_what_is_made_of_skewed_shares_keeps_its_bound(name, shares):
+    rate = name.partition("_")[0]
+    names = [f"{rate}:sex={level}" for level in "FM"]
+    if name == "balanced_accuracy":
+        names = ["tpr", "tnr"]
+    count = STUDIES * SETTINGS
+    given = dict(zip(names, shares, strict=True))
+    tables = make_tables(**{each: (np.full(count, p), n) for each, (p, n) in given.items()})
+    if name == "balanced_accuracy":
+        tables = {end: table.assign(fpr=1 - table["tnr"]) for end, table in tables.items()}
+        low, high = (1 - tables[end]["tnr"] for end in ("high", "low"))
+        tables["low"]["fpr"], tables["high"]["fpr"] = low, high
+    more = {each: 0.5 for each in ("accuracy:sex=F", "accuracy:sex=M") if each not in names}
+    tables = {end: table.assign(**more, **{name: 0.5}) for end, table in tables.items()}
+    first, second = (p for p, _ in shares)
+    made = {
+        "difference": first - second,
+        "ratio": second / first,
+        "min": second,
+        "max": first,
+        "accuracy": (first + second) / 2,
+    }
+    limit = orient(name, np.array([made[name.partition(":")[0].rpartition("_")[2]]]))[0]
+    held = bound_scores(name, tables, find_reach(0.95, SETTINGS))
+    assert find_violations(held, limit + 1e-9) < 0.05
+    assert np.isfinite(held).all()
+
+
+@pytest.mark.parametrize("levels", [2, 4])
+def test_rules_fitted_on_the_rows_compared_keep_their_bounds(levels):
+    rng = np.random.default_rng(2)
+    rate, rows, draws = 0.3, 1000 // levels, 1000
+    # Scores are uniform: a threshold selects one less itself of fresh rows.
+    scores = rng.random((draws, levels, rows))
+    fresh = 1 - np.quantile(scores, 1 - rate, axis=2)
+    folds = np.arange(rows) % 5
+    hits = sum(
+        (
+            scores[..., folds == k] > np.quantile(scores[..., folds != k], 1 - rate, 2)[..., None]
+        ).sum(axis=2)
+        for k in range(5)
+    )
+    value, name = hits / rows, "selection_rate_difference:sex"
+    tables = {}
+    for end, share in zip(
+        ("value", "low", "high"), (value, *wilson(value, np.float64(rows))), strict=True
+    ):
+        rates = {f"selection_rate:sex={level}": share[:, level] for level in range(levels)}
+        more = {f"accuracy:sex={level}": 0.5 for level in range(levels)}
+        tables[end] = pd.DataFrame(rates | {name: 0.0}).assign(**more)
+    true = np.ptp(fresh, axis=1)
+    reach = find_reach(0.95, 1)
+    held = -bound_scores(name, tables, reach, np.ones(draws, dtype=bool))
+    assert (true > held).mean() < 0.05
+    assert (true > -bound_scores(name, tables, reach)).mean() > 0.05
+
+
+def test_bounds_are_exact_for_shares_and_newcombes_where_these_are_nearly_normal():
     value, size = np.array([0.0, 0.1, 0.7, 1.0]), np.float64(60)
-    told = widen_share(value, *wilson(value, size), reach=3.0)
-    np.testing.assert_allclose(told, wilson(value, size, reach=3.0), atol=1e-12)
-    levels = {"tpr:sex=M": (np.array([0.6]), 300), "tpr:sex=F": (np.array([0.4]), 200)}
+    told = find_size(value, *wilson(value, size))
+    np.testing.assert_allclose(told, size, rtol=1e-9)
+    hits = np.rint(value * size)
+    low, high = bound_below(value, told, 3.0), bound_above(value, told, 3.0)
+    error = (1 - 0.9973002039367398) / 2
+    np.testing.assert_allclose(binom.sf(hits[1:] - 1, size, low[1:]), error, rtol=1e-6)
+    np.testing.assert_allclose(binom.cdf(hits[:-1], size, high[:-1]), error, rtol=1e-6)
+    assert (low[0], high[-1]) == (0, 1)
+    levels = {"tpr:sex=M": (np.array([0.6]), 30_000), "tpr:sex=F": (np.array([0.4]), 20_000)}
     tables = make_tables(**levels)
     wanted = newcombe(*(table[[*levels]].to_numpy()[0] for table in tables.values()))[1]
     name = "tpr_difference:sex"
     more = {name: 0.0, "accuracy:sex=F": 0.5, "accuracy:sex=M": 0.5}
     tables = {end: table.assign(**more) for end, table in tables.items()}
-    assert bound_scores(name, tables, find_reach(0.975, 1)) == pytest.approx(-wanted)
+    # A row more or less, and a thirteenth of a quarter turn.
+    assert bound_scores(name, tables, find_reach(0.975, 1)) == pytest.approx(-wanted, abs=1e-4)
 
 
 def test_other_intervals_are_widened_in_proportion():

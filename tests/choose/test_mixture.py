@@ -218,3 +218,11 @@ def test_the_best_pair_is_that_of_brute_force(bounds):
     assert attained >= value.max() - 1e-12
     assert attained <= value.max() + 2e-3
     assert find_mixture(objective, margins - 5.0) is None
+
+
+def test_a_share_next_to_nothing_is_no_mixture():
+    margins = np.array([[0.0, 0.0], [0.2, -0.2]])
+    first, second, share = find_mixture(np.array([0.5, 0.8]), margins)
+    assert {first, second} == {0}
+    assert share in (0.0, 1.0)
+    assert 0 < find_mixture(np.array([0.5, 0.8]), margins + 0.1)[2] < 1

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fairfrontier import load, post_process
+from fairfrontier.cli.debias_command import show_debiasing
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
@@ -83,6 +86,10 @@ def test_bad_options_are_one_line_and_exit_code_two(scored, fresh):
         ({"scale": "prob"}, r"^--scale is 'prob': input should be 'probability', 'margin' or"),
         ({"rate": 2.0}, r"^--rate is 2.0: input should be less than or equal to 1"),
         ({"apply": "thresholds.json"}, r"^Groups is given beside apply.* Leave out groups"),
+        (
+            {"rule": "group_thresholds", "criterion": "equalized_odds"},
+            r"^The criterion 'equalized_odds' is of rows with a known outcome, .*--labels\.$",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_is_named(options, told):
@@ -101,6 +108,55 @@ def test_the_command_line_passes_on_what_was_given(scored):
     assert (asked[0].budget, asked[0].width, asked[0].seed) == (0.05, 0.0, 0)
     given = {"table", "scores", "groups", "budget", "width", "seed"}
     assert asked[0].model_fields_set == given
+
+
+def test_help_says_than_what_no_harm_is_no_worse(capsys):
+    with pytest.raises(SystemExit):
+        build_command(DebiasConfig, print, "table").main(["--help"])
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "gets worse than under the best thresholds without a bound." in told
+
+
+def tell(capsys, fit, bias):
+    """Return the lines that end what is shown of a debiasing."""
+    ends = {"value": 0.1, "low": 0.0, "high": 0.2}
+    summary = {
+        "name": "loans",
+        "bias": [
+            {"part": "all", "attribute": name, "rule": rule, **ends}
+            for name in bias
+            for rule in ("unmodified", "debiased")
+        ],
+        "reported_on": "all",
+        "expected": {"bias": [{"attribute": name, **each} for name, each in bias.items()]},
+        "counts": {"rows": 60, "all": 60},
+        "seconds": 1.0,
+        "fit": fit,
+    }
+    show_debiasing(Path("out"), summary)
+    return [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("Not recommended", "The rule"))
+    ]
+
+
+def test_only_a_rule_that_adds_bias_is_not_recommended_in_one_line(capsys):
+    better, same = {"before": 0.2, "after": 0.1}, {"before": 0.0, "after": 0.0}
+    assert tell(capsys, {}, {"sex": same, "race": better}) == []
+    (line,) = tell(capsys, {}, {"sex": {"before": 0.0, "after": 0.03}, "race": better, "age": {
+        "before": 0.01, "after": 0.05}})  # fmt: skip
+    assert line.startswith("Not recommended: on fresh rows")
+    assert line.endswith("of sex from 0.000 to 0.030, age from 0.010 to 0.050.")
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"), [({"converged": False}, 1), ({"converged": True}, 0), ({"settings": 65}, 0)]
+)
+def test_what_is_not_proven_best_is_said(capsys, fit, told):
+    lines = tell(capsys, fit, {"sex": {"before": 0.2, "after": 0.1}})
+    assert len(lines) == told
+    assert all("may not be the best of its kind" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["groups.csv", "decisions.parquet", "curve.csv"])

@@ -10,8 +10,17 @@ from fairfrontier.cli.progress import FitProgress, PassProgress
 from flows.artifact import make_key, to_rows
 
 
-def make(terminal):
-    return Console(file=io.StringIO(), force_terminal=terminal, width=120)
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(terminal, clock=None):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, get_time=clock)
 
 
 def test_a_terminal_shows_what_runs():
@@ -34,6 +43,67 @@ def test_a_log_gets_a_line_at_the_end():
         shown.advance()
     assert console.file.getvalue().strip().startswith("adult: 2 of 2 fits")
     assert shown.share == 100.0
+
+
+def test_a_terminal_shows_the_time_left():
+    clock = Clock()
+    console = make(True, clock)
+    with FitProgress("adult", console) as shown:
+        shown.expect(5)
+        for _ in range(2):
+            clock.now += 10.0
+            assert "0:00:30" not in console.file.getvalue()
+            shown.advance()
+        shown._bar.refresh()
+    # Before there was anything to go by.
+    assert "-:--:--" in console.file.getvalue()
+    # Three of ten seconds each.
+    assert "0:00:30" in console.file.getvalue()
+
+
+def test_a_log_has_the_time_left_once_there_is_something_to_go_by(monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    clock = Clock()
+    console = make(False, clock)
+    with FitProgress("loans", console) as shown:
+        # Before it is known how many there are.
+        for seconds in (3.0, 4.0):
+            clock.now = seconds
+            shown.advance()
+        shown.expect(8)
+        for seconds in (9.0, 21.0):
+            clock.now = seconds
+            shown.advance()
+        # More came than were expected.
+        shown.expect(3)
+        clock.now = 22.0
+        shown.advance()
+    assert console.file.getvalue().splitlines() == [
+        "loans: 1 of 0 fits, 3 s",
+        "loans: 2 of 0 fits, 4 s",
+        "loans: 3 of 8 fits, 9 s, about 15 s left",
+        "loans: 4 of 8 fits, 21 s, about 21 s left",
+        "loans: 5 of 3 fits, 22 s",
+    ]
+
+
+def test_a_log_of_passes_has_the_time_left(monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    clock = Clock()
+    console = make(False, clock)
+    with PassProgress("scores", ("reading", "deciding"), console) as shown:
+        for name, share, seconds in (
+            ("reading", 0.0, 1.0),
+            ("reading", 0.5, 30.0),
+            ("deciding", 1.0, 100.0),
+        ):
+            clock.now = seconds
+            shown(name, share)
+    assert console.file.getvalue().splitlines() == [
+        "scores: 0%, reading, 1 s",
+        "scores: 25%, reading, 30 s, about 90 s left",
+        "scores: 100%, deciding, 100 s",
+    ]
 
 
 def test_what_fits_warn_of_is_shown_once_for_each_method():

@@ -157,7 +157,7 @@ def test_a_rule_is_applied_to_new_rows(done, tmp_path):
     assert some["counts"]["rows"] == 20
     few = pd.read_parquet(tmp_path / "some" / "decisions.parquet")
     pd.testing.assert_frame_equal(few, decided[100:120].reset_index(drop=True))
-    with pytest.raises(DataError, match="rows of the group sex×race=X×A"):
+    with pytest.raises(DataError, match=r"rows of the group sex×race=X×A.*Name with --unseen a"):
         run(fresh.assign(sex="X", race="A"), tmp_path, apply=str(folder / "thresholds.json"),
             groups=None)  # fmt: skip
     assert len(pd.read_parquet(tmp_path / "decisions.parquet")) == 4000
@@ -225,6 +225,16 @@ def test_the_rates_of_the_criterion_are_shown(tmp_path):
     report = (tmp_path / "report.html").read_text()
     for text in ("True positive rate before", "false positive rate", "error cost", "mean cost is"):
         assert text in report
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_rule_that_is_not_proven_best_is_said_to_be_so(tmp_path, certain):
+    options = {"rule": "group_thresholds", "criterion": "average_odds", "budget": 0.05}
+    summary = run(make_scores(600), tmp_path, labels="y", certain=certain, **options)
+    assert summary["fit"]["converged"] is not certain
+    assert json.loads((tmp_path / "summary.json").read_text())["fit"] == summary["fit"]
+    report = (tmp_path / "report.html").read_text()
+    assert ("may not be the best of its kind" in report) == certain
 
 
 def test_without_labels_changes_stand_for_accuracy(tmp_path):

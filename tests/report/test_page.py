@@ -12,7 +12,7 @@ from fairfrontier.report.summary import build_summary
 from fairfrontier.report.template import show_number
 from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.results import build_results
+from fairfrontier.study.results import Searched, build_results
 from tests.study.synthetic import make_plan, make_points, make_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +41,13 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def render(female: str = "Female", **changes: object) -> tuple[str, Reader]:
+def render(
+    female: str = "Female", searched: Searched | None = None, **changes: object
+) -> tuple[str, Reader]:
     study = make_study(**changes)
     plan = make_plan(study)
     points = make_points(plan, female)
-    results = build_results(study, plan, points, {"slow": EVIL})
+    results = build_results(study, plan, points, {"slow": EVIL}, searched=searched)
     compared = hold_to_paper(results, None, ROOT)
     summary = build_summary(results, compared.claims, 5.0)
     html = render_report(results, summary, b"\x89PNG", compared)
@@ -62,6 +64,17 @@ def test_it_needs_no_network():
         for name in ("src", "href"):
             assert (attributes.get(name) or "data:").startswith("data:")
     assert not re.search(r"@import|url\(", html)
+
+
+def test_it_tells_of_failed_trials():
+    failed = (("gbdt", "no room"), ("gbdt", EVIL), ("gbdt", "no room"))
+    _, reader = render(searched=Searched(40, 40, 40, failed, {}))
+    text = " ".join(reader.text.split())
+    assert "3 of the 40 trials of the search failed" in text
+    assert "gbdt, 2 trials: no room" in text
+    assert f"gbdt, 1 trial: {EVIL}" in text
+    for searched in (None, Searched(40, 40, 40, (), {})):
+        assert "trials of the search failed" not in render(searched=searched)[1].text
 
 
 def test_it_shows_what_a_reader_looks_for():

@@ -4,7 +4,7 @@ import json
 
 from fairfrontier.report.summary import build_summary, list_versions
 from fairfrontier.reproduce.claim import check_claims
-from fairfrontier.study.results import build_results
+from fairfrontier.study.results import Searched, build_results
 from tests.study.synthetic import make_plan, make_points, make_study
 
 
@@ -23,4 +23,21 @@ def test_the_summary_is_plain_json():
         each["setting"] for each in again["frontier"]
     ]
     assert all(each["on_frontier"] or each["on_joint_frontier"] for each in again["frontier"])
+    assert again["failed_trials"] == []
+    assert "trials" not in again["counts"]
     assert {"python", "numpy", "pandas"} <= set(list_versions())
+
+
+def test_failed_trials_are_counted_by_row_and_reason():
+    study = make_study()
+    plan = make_plan(study)
+    failed = (("gbdt", "no room"), ("budro", "no room"), ("gbdt", "no room"), ("gbdt", "no luck"))
+    searched = Searched(9, 9, 9, failed, {})
+    results = build_results(study, plan, make_points(plan), {}, searched=searched)
+    summary = json.loads(json.dumps(build_summary(results, (), 1.0)))
+    assert (summary["counts"]["trials"], summary["counts"]["failed_trials"]) == (9, 4)
+    assert summary["failed_trials"] == [
+        {"row": "gbdt", "reason": "no room", "trials": 2},
+        {"row": "budro", "reason": "no room", "trials": 1},
+        {"row": "gbdt", "reason": "no luck", "trials": 1},
+    ]

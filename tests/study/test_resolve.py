@@ -19,6 +19,8 @@ methods:
 frontier: {fairness: [gap_rms:origin]}
 """
 
+LISTED = r"Choose among: accuracy, balanced_accuracy, f1, auc, log_loss, \{costs: [^}]*\}\}"
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
@@ -94,9 +96,13 @@ def test_costs_are_measured(home):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ("accurcy", r"objective names the unknown measure 'accurcy'. Did you mean 'accuracy'"),
-        ("rmse", r"objective names 'rmse', which is for regression labels"),
-        ("selection_rate", r"objective names 'selection_rate', of which no value is better"),
+        ("accurcy", r"is 'accurcy', .* binary task. Did you mean 'accuracy'"),
+        ("rmse", rf"is 'rmse', which is no objective of a binary task. {LISTED}, or own\.$"),
+        ("tpr", rf"is 'tpr', .* {LISTED}, or own with frontier.accuracy: tpr\.$"),
+        ("brier", r"is 'brier', .*Known are: .*balanced_accuracy"),
+        ("consistency", rf"is 'consistency', .* {LISTED}, or own with"),
+        ("gap_rms:origin", rf"is 'gap_rms:origin', .* {LISTED}, or own with"),
+        ("selection_rate", rf"is 'selection_rate', .* {LISTED}, or own\.$"),
         ("{costs: {false_positive: 1}}", r"objective: The objective .* is no objective"),
         ("{costs: {false_positive: 1, false_negative: -1}}", "with numbers above 0"),
         ("[accuracy]", "objective"),
@@ -110,8 +116,90 @@ def test_what_is_no_objective_is_refused_by_key(home, objective, message):
 
 def test_a_rule_that_cannot_serve_costs_is_refused_before_training(home):
     costs = "objective: {costs: {false_positive: 1, false_negative: 5}}\n"
-    with pytest.raises(ConfigError, match=r"methods.ruled.then: The parameter 'objective'"):
-        read(home, costs + STUDY.replace("reject_option", "hardt"))
+    told = r"methods.ruled.then: hardt serves accuracy and balanced_accuracy only.*group_thresholds"
+    ruled = costs + STUDY.replace("reject_option", "hardt")
+    with pytest.raises(ConfigError, match=told):
+        read(home, ruled)
+    # One of its own is the user's choice.
+    _, groups = read(home, ruled.replace("hardt,", "hardt, objective: accuracy,"))
+    assert groups["ruled"].then["objective"] == "accuracy"
+
+
+@pytest.mark.parametrize("stated", ["", "objective: tpr\n"])
+def test_a_measure_that_is_no_objective_is_traded_where_methods_keep_their_own(home, stated):
+    text = STUDY.replace("{fairness", "{accuracy: tpr, fairness")
+    with pytest.raises(ConfigError, match=r"is 'tpr', which is no objective"):
+        read(home, stated + text)
+    study, groups = read(home, f"objective: own\n{text}")
+    assert (study.frontier.accuracy, groups["gbdt"].objective) == ("tpr", None)
+
+
+def write_task(home: Path, label: str, accuracy: str) -> str:
+    """Write a dataset of another task, and return a study of it."""
+    text = (home / "conf/datasets/loans.yaml").read_text()
+    lines = [f"label: {label}" if line.startswith("label:") else line for line in text.splitlines()]
+    (home / "conf/datasets/other.yaml").write_text(
+        "\n".join(lines)
+        .replace("dataset: loans", "dataset: other")
+        .replace("numeric: [income, age]", "numeric: [age]")
+        .replace("categorical: [region, job]", "categorical: [region]")
+        .replace("numeric: median, categorical: category", "numeric: median")
+    )
+    return (
+        "dataset: other\nmethods: {nn: {}}\n"
+        f"frontier: {{{accuracy}fairness: ['consistency:origin']}}\n"
+    )
+
+
+def test_objectives_of_several_classes(home):
+    text = write_task(home, "{column: job, task: multiclass}", "")
+    costs = "objective: {costs: {false_positive: 1, false_negative: 5}}\n"
+    told = (
+        r"objective gives costs of errors of two classes.*multiclass.*accuracy, balanced_accuracy"
+    )
+    with pytest.raises(ConfigError, match=told) as caught:
+        read(home, costs + text)
+    assert "frontier.accuracy" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"'f1', .* multiclass task. Choose among: accuracy,"):
+        read(home, "objective: f1\n" + text)
+    _, groups = read(home, "objective: log_loss\n" + text)
+    assert groups["nn"].objective == "log_loss"
+
+
+def test_objectives_of_a_regression(home):
+    text = write_task(home, "{column: income, task: regression}", "accuracy: rmse, ")
+    text = text.replace("consistency", "disparity").replace("nn", "linear_regression")
+    study, groups = read(home, text)
+    assert (study.objective, groups["linear_regression"].objective) == ("rmse", None)
+    plain = text.replace("accuracy: rmse, ", "")
+    costs = "objective: {costs: {false_positive: 1, false_negative: 5}}\n"
+    with pytest.raises(ConfigError, match=r"objective gives costs.*regression task.*mae, r2, rmse"):
+        read(home, costs + plain)
+    with pytest.raises(
+        ConfigError, match=r"'balanced_accuracy', .* regression task.*mae, r2, rmse"
+    ):
+        read(home, plain)
+    with pytest.raises(ConfigError, match=r"'mean_prediction', .* regression task.*mae, r2, rmse"):
+        read(home, "objective: mean_prediction\n" + plain)
+
+
+def test_a_regression_among_classifiers_serves_no_objective(home):
+    _, groups = read(home, STUDY.replace("nn: {}", "linear_regression: {}"))
+    assert groups["linear_regression"].objective == "balanced_accuracy"
+
+
+@pytest.mark.parametrize("accuracy", ["consistency", "rmse", "selection_rate"])
+def test_an_accuracy_is_chosen_among_measures_of_all_rows(home, accuracy):
+    dataset = (home / "conf/datasets/loans.yaml").read_text()
+    bare = dataset.replace("counterfactuals:\n  origin: {origin: all}\n", "")
+    assert bare != dataset
+    (home / "conf/datasets/bare.yaml").write_text(bare.replace("dataset: loans", "dataset: bare"))
+    text = STUDY.replace("dataset: loans", "objective: own\ndataset: bare")
+    with pytest.raises(
+        ConfigError, match=r"Choose among: accuracy, auc, [a-z_0-9, ]*tpr\.$"
+    ) as caught:
+        read(home, text.replace("{fairness", f"{{accuracy: {accuracy}, fairness"))
+    assert "selection_rate_difference" not in str(caught.value)
 
 
 def test_a_rule_that_names_an_attribute_twice_is_refused_before_training(home):

@@ -34,7 +34,7 @@ def keep_search(study: StudyRun, search: Search) -> None:
         [label, row.model_dump(mode="json", exclude_unset=True), shown]
         for label, row, shown in outcome.rows
     ]
-    kept = {"trials": outcome.trials, "untried": outcome.untried, "rows": rows}
+    kept = {"trials": outcome.trials, "absent": outcome.absent, "rows": rows}
     description = _describe(_plan_first(study, search))
     # `fairfrontier clean` finds there what belongs to the study.
     told = description | {"plan": _list_points(replace(study, plan=tuple(search.plan_tried())))}
@@ -67,7 +67,7 @@ def recall_search(study: StudyRun) -> StudyRun:
     tried = replace(study, plan=tuple(search.plan_tried()))
     if not tried.is_known or _list_points(tried) != study.store.peek(KIND, key).get("plan"):
         return study
-    searched = Searched(kept["trials"], 0, 0, (), tuple(kept["untried"]))
+    searched = Searched(kept["trials"], 0, 0, (), kept["absent"])
     plan = (*study.plan, *search.outcome.planned.values())
     recalled = replace(study, plan=plan, searched=searched)
     return recalled if recalled.is_complete else study

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import BEST, ENSEMBLE, MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand_rows
@@ -21,6 +23,7 @@ from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import Resolver
+from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED
 from fairfrontier.study.searching.ensemble import Tuned, choose_learner, gather_members
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ BATCH = 4
 TUNING = 0.5
 # Adjacent budgets closer than this, as a share of their range, are not divided again.
 CLOSEST = 1 / 32
+
+# Where minutes count, a row none of whose first trials succeeded is given up.
+HOPELESS = 5 * BATCH
 
 # The points of every trial, or why it failed.
 Evaluate = Callable[[Sequence[Sequence[Planned]]], Sequence[pd.DataFrame | str]]
@@ -109,14 +115,15 @@ class Outcome:
     """What a search tried: its fits that the study shows, and counts of trials.
 
     ``rows`` are those that did not fail, as `Search.record` takes them. ``failed`` has the label of
-    each trial that failed, with its reason, and ``untried`` those of rows whose turn did not come.
+    each trial that failed, with its reason, and ``absent`` those of rows of which the study shows
+    nothing, with the reasons.
     """
 
     planned: dict[str, Planned] = field(default_factory=dict)
     rows: list[tuple[str, MethodRow, bool]] = field(default_factory=list)
     trials: int = 0
-    failed: list[str] = field(default_factory=list)
-    untried: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
 
 
 def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
@@ -161,7 +168,6 @@ class Search:
         self.study, self.config, self.resolver = study, config, resolver
         self.rows = list_searched(study, resolver)
         self.outcome = Outcome()
-        self.shown: set[str] = set()
         # The standard error of a difference between two halves of the rows that measure a trial.
         self.chance = 0.0
         self.deadline = time.monotonic() + 60 * config.minutes if config.minutes else None
@@ -170,10 +176,19 @@ class Search:
         """Tune every base for the objective, then divide the largest steps between budgets."""
         best = self._tune(evaluate)
         self._trade(best, evaluate)
-        # Where all trials of a base failed, its rows are among the failed.
-        tuned = [row.label for row in self.rows if row.base in best]
-        self.outcome.untried = [label for label in tuned if label not in self.shown]
+        shown = {planned.group.method for planned in self.outcome.planned.values()}
+        absent = [row for row in self.rows if row.label not in shown]
+        self.outcome.absent = {row.label: self._explain(row, row.base in best) for row in absent}
         return self.outcome
+
+    def _explain(self, row: SearchedRow, tuned: bool) -> str:
+        """Return why nothing of a row is shown; ``tuned`` is whether parameters were found."""
+        own = [reason for label, reason in self.outcome.failed if label == row.label]
+        if own:
+            return NO_TRIAL.format(count=len(own), reason=Counter(own).most_common(1)[0][0])
+        if tuned:
+            return UNTRIED
+        return NO_MEMBERS if row.waits else NO_MODEL
 
     @property
     def _is_over(self) -> bool:
@@ -304,13 +319,15 @@ class Search:
         self, tried: Sequence[tuple[str, MethodRow, bool]], evaluate: Evaluate
     ) -> list[np.ndarray | None]:
         """Evaluate rows, keep the fits of those shown, and return their oriented measures."""
-        plans = [self._expand(label, row) for label, row, _ in tried]
+        plans = [self._plan(label, row) for label, row, _ in tried]
+        planned = [plan for plan in plans if not isinstance(plan, str)]
+        results = iter(evaluate(planned) if planned else ())
         values: list[np.ndarray | None] = []
-        self.shown |= {label for label, _, shown in tried if shown}
-        for (label, row, shown), result in zip(tried, evaluate(plans), strict=True):
+        for (label, row, shown), plan in zip(tried, plans, strict=True):
+            result = plan if isinstance(plan, str) else next(results)
             self.outcome.trials += 1
             if isinstance(result, str):
-                self.outcome.failed.append(f"{label}: {result}")
+                self.outcome.failed.append((label, result))
                 values.append(None)
                 continue
             self.record(label, row, shown)
@@ -332,12 +349,20 @@ class Search:
             for row in list_searched(self.study, self.resolver)
             if row.method != BEST and not row.waits
         ]
-        return [planned for row in rows for planned in self._expand(row.label, row.tune({}))]
+        plans = [self._plan(row.label, row.tune({})) for row in rows]
+        return [planned for plan in plans if not isinstance(plan, str) for planned in plan]
 
     def plan_tried(self) -> list[Planned]:
         """Return the fits of all rows that were tried."""
         rows = self.outcome.rows
         return [planned for label, row, _ in rows for planned in self._expand(label, row)]
+
+    def _plan(self, label: str, row: MethodRow) -> Sequence[Planned] | str:
+        """Return the fits of a proposal, or why its method refuses these values together."""
+        try:
+            return self._expand(label, row)
+        except ConfigError as error:
+            return error.fault
 
     def _expand(self, label: str, row: MethodRow) -> Sequence[Planned]:
         return expand_rows(self.study.study, self.resolver.resolve_frontier_row(label, row))
@@ -377,6 +402,8 @@ class _Tuner:
     def ask(self) -> list[Any]:
         """Return at most ``BATCH`` proposals of its share; one in all where nothing is tuned."""
         share = self.share if self.row.space else 1
+        if math.isinf(share) and not self.told and self.asked >= HOPELESS:
+            return []
         count = int(min(share - self.asked, BATCH))
         if count <= 0:
             return []

@@ -48,7 +48,7 @@ def test_a_second_run_searches_no_more(done, home, monkeypatch):
     shutil.rmtree(home / "data" / "results")
     facts = run_plain(again)
     assert facts["trained"] == 0
-    told = ("fits", "skipped", "failed_trials")
+    told = ("fits", "skipped", "trials", "failed_trials")
     assert [facts[key] for key in told] == [done[1][key] for key in told]
     first, second = (each / "data/results/loans/points.parquet" for each in (done[0], home))
     assert first.read_bytes() == second.read_bytes()
@@ -128,7 +128,7 @@ def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):
 
     def fail(self, evaluate):
         outcome = run_search(self, evaluate)
-        outcome.failed.append("linear: no room")
+        outcome.failed.append(("linear", "no room"))
         return outcome
 
     monkeypatch.setattr(search.Search, "run", fail)

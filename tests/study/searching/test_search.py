@@ -12,15 +12,18 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import SearchConfig
+from fairfrontier.study.config import MethodRow, SearchConfig
 from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.results import UNTRIED, Searched
+from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.run import start_study
-from fairfrontier.study.searching.search import BATCH, Search, list_searched
+from fairfrontier.study.searching.search import BATCH, HOPELESS, Search, list_searched
+from fairfrontier.train.baseline.gbdt import GBDT
+from fairfrontier.train.registry import METHODS
 
+RULE = {"method": "group_thresholds", "attributes": "origin"}
 STUDY = {
     "dataset": "loans",
     "methods": {
@@ -145,7 +148,7 @@ def test_a_trial_that_fails_is_skipped_and_counted(home):
         return ["it diverged" if tried[0] is tried[-len(plans)] else results[0], *results[1:]]
 
     outcome = search.run(evaluate)
-    assert outcome.failed == ["gbdt: it diverged"]
+    assert outcome.failed == [("gbdt", "it diverged")]
     # Without budgets all trials tune.
     assert outcome.trials == 40
     # It is none of the study's settings.
@@ -175,6 +178,64 @@ def test_a_row_that_nothing_supports_is_shown_as_skipped(home):
     outcome = search.run(lambda plans: [pd.DataFrame() for _ in plans])
     assert not outcome.failed
     assert {planned.group.method for planned in outcome.planned.values()} == {"gbdt", "shallow"}
+    assert outcome.absent == dict.fromkeys(("parity", "listed"), NO_MODEL)
+
+
+def test_rows_whose_trials_all_fail_are_absent_with_the_reason(home):
+    methods = {**STUDY["methods"], "ensemble": {}, "ruled": {"method": "best", "then": RULE}}
+    search = begin(home, methods=methods, search={"trials": 10})
+    outcome = search.run(lambda plans: ["it diverged."] * len(plans))
+    assert outcome.trials == len(outcome.failed) == 4
+    assert not outcome.planned
+    told = NO_TRIAL.format(count=2, reason="it diverged.")
+    assert outcome.absent == {
+        "gbdt": told, "shallow": told, "parity": NO_MODEL, "listed": NO_MODEL,
+        "ensemble": NO_MEMBERS, "ruled": NO_MODEL,
+    }  # fmt: skip
+
+
+class Paired(GBDT):
+    """Refuses deep trees of many rounds, each of which it takes."""
+
+    def check(self):
+        super().check()
+        if self.max_depth and self.max_depth > 5 and self.learning_rate > 0.1:
+            raise ConfigError("They do not go together.", "Give others.")
+
+
+def test_a_proposal_refused_in_combination_is_a_failed_trial(home, monkeypatch):
+    monkeypatch.setitem(METHODS.all(), "gbdt", Paired)
+    monkeypatch.setitem(METHODS._entries, "gbdt", Paired)
+    row = {"method": "gbdt", "learning_rate": 0.05}
+    search, tried = begin(home, methods={"gbdt": row}, search={"trials": 12}), []
+    rounds = [{}, {"max_depth": 7, "learning_rate": 0.2}, {"max_depth": 3}]
+    rows = [("gbdt", MethodRow.model_validate(row | each), True) for each in rounds]
+    values = search._try(rows, pretend(tried))
+    assert [value is None for value in values] == [False, True, False]
+    assert len(tried) == 2
+    ((label, reason),) = search.outcome.failed
+    assert (label, search.outcome.trials) == ("gbdt", 3)
+    assert "They do not go together." in reason
+    # Nothing is evaluated where all are refused.
+    assert search._try(rows[1:2], lambda _: 1 / 0) == [None]
+
+
+def test_a_first_proposal_that_is_refused_is_none_of_the_first_fits(home, monkeypatch):
+    search = begin(home, methods={"gbdt": {}, "linear": {}})
+    expand, refused = search._expand, ConfigError("Refused.", "Give others.")
+
+    def refuse(label, row):
+        if label == "gbdt":
+            raise refused
+        return expand(label, row)
+
+    monkeypatch.setattr(search, "_expand", refuse)
+    assert {planned.group.method for planned in search.plan_first()} == {"linear"}
+
+
+def test_by_minutes_a_row_that_always_fails_is_given_up(home):
+    search = begin(home, methods={"gbdt": {}}, search={"minutes": 10})
+    assert search.run(lambda plans: ["no"] * len(plans)).trials == HOPELESS
 
 
 def test_a_search_with_nothing_to_choose_is_refused(home):
@@ -218,7 +279,7 @@ def test_a_rule_stands_behind_the_best_method(home):
     assert labels == {"linear", "gbdt", "parity (gbdt)"}
     shown = {p.group.estimator for p in outcome.planned.values() if p.group.then}
     assert shown == {"gbdt"}
-    assert outcome.untried == []
+    assert outcome.absent == {}
 
 
 @pytest.mark.parametrize(("guarded", "kind"), [(True, "local"), (False, "inline")])
@@ -233,9 +294,9 @@ def test_a_search_alone_is_spread_over_processes(home, monkeypatch, guarded, kin
 def test_rows_whose_turn_does_not_come_are_named(home):
     methods = {"linear": {}, "gbdt": {}, "parity": {"method": "best", "then": "group_thresholds"}}
     outcome = begin(home, methods=methods, search={"trials": 2}).run(pretend([]))
-    assert outcome.untried == ["parity (linear)"]
+    assert outcome.absent == {"parity (linear)": UNTRIED}
     run = start_study(RunOptions(study="made", conf=home))
-    run = replace(run, searched=Searched(2, 2, 2, (), tuple(outcome.untried)))
+    run = replace(run, searched=Searched(2, 2, 2, (), outcome.absent))
     assert run.list_skipped() == {"parity (linear)": UNTRIED}
 
 
