@@ -147,6 +147,19 @@ def test_a_certified_choice_says_its_bound_and_how_many_rows_a_tighter_one_takes
     assert mixed.selected[DIFFERENCE] < 0.1
 
 
+def test_rules_fitted_on_validation_rows_are_certified_by_wider_bounds(study):
+    bounds = {DIFFERENCE: 0.6}
+    plain = study.select("accuracy", bounds, confidence=0.95)
+    fitted, calibrated = (_replace(study, study.points) for _ in range(2))
+    for other in (fitted, calibrated):
+        vars(other).update(models=study.models.assign(post_processor="noise"))
+    more = study.points[study.points["part"] == "test"].assign(part="calibration")
+    vars(calibrated).update(points=pd.concat([study.points, more]))
+    wider = fitted.select("accuracy", bounds, confidence=0.95).certified[DIFFERENCE]
+    assert plain.certified[DIFFERENCE] + 0.01 < wider < 0.6
+    assert calibrated.select("accuracy", bounds, confidence=0.95).certified == plain.certified
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
