@@ -120,6 +120,10 @@ def test_workers_that_dask_does_not_bring_back_are_started_again():
     ):
         client.cluster.sync(client.cluster.workers[0].close)
         assert call_worker(client, abs, -1) == 1
+        # A worker may answer before the cluster lists it.
+        until = time.monotonic() + 20
+        while not client.cluster.workers and time.monotonic() < until:
+            time.sleep(0.01)
         # So are they where Dask itself computes.
         client.cluster.sync(next(iter(client.cluster.workers.values())).close)
         with computing_on(client):
