@@ -111,23 +111,23 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
     task = dataset.label.task
     for key, name in _list_mentions(study):
         prefix = f"{where}: {key} names"
-        whole = list_whole(task) if key in ("objective", "frontier.accuracy") else []
+        of_rows = key in ("objective", "frontier.accuracy")
         measure, group = split_name(name)
         if measure not in known:
             raise ConfigError(f"{prefix} the unknown measure {measure!r}.", nearest(measure, known))
         needs = known[measure].needs
         if task not in known[measure].task:
-            suited = whole or sorted(other for other in known if task in known[other].task)
+            suited = sorted(other for other in known if task in known[other].task)
             raise ConfigError(
                 f"{prefix} {measure!r}, which is for {' or '.join(sorted(known[measure].task))} "
                 f"labels, and {study.dataset} poses a {task} task.",
-                f"Choose among: {', '.join(suited)}.",
+                f"Choose among: {', '.join(list_whole(task) if of_rows else suited)}.",
             )
         if not key.startswith("claims") and known[measure].direction == "none":
-            ranked = whole or sorted(o for o in known if known[o].direction != "none")
+            ranked = sorted(other for other in known if known[other].direction != "none")
             raise ConfigError(
                 f"{prefix} {measure!r}, of which no value is better than another.",
-                f"Choose among: {', '.join(ranked)}.",
+                f"Choose among: {', '.join(list_whole(task) if of_rows else ranked)}.",
             )
         if "membership" in needs:
             if group:
@@ -187,7 +187,8 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         # Which levels there are, only the table knows.
         shapes = {(each.partition("=")[0], "=" in each) for each in covered}
         if (group.partition("=")[0], "=" in group) not in shapes:
-            written = [f"{measure}:{each}" if each else measure for each in covered] or whole
+            written = [f"{measure}:{each}" if each else measure for each in covered]
+            written = written or (list_whole(task) if of_rows else [])
             raise ConfigError(
                 f"{prefix} {name!r}, but {measure} has no value of {_name_shape(group)}.",
                 f"Choose among: {', '.join(written)}."

@@ -268,7 +268,7 @@ class StudyConfig(MethodBlock):
         default=None,
         description="Chooses parameters that rows leave open, in the ``space`` of "
         "``conf/methods/METHOD.yaml``: for the objective first, then budgets, where the largest "
-        "steps of the frontier are.",
+        "steps of the frontier are. Trials that fail are left out, counted and reported.",
     )
     frontier: FrontierConfig = Field(description="The measures that are traded.")
     published: PublishedConfig | None = Field(

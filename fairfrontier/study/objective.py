@@ -27,32 +27,30 @@ def find_objective(study: StudyConfig, dataset: DatasetConfig, where: str) -> Ob
 
     A ConfigError refuses what is no objective of the dataset's task; ``where`` is the study's file.
     """
+    from fairfrontier.evaluate.measure.registry import MEASURES
+
     objective, task = study.objective, dataset.label.task
     if objective == OWN:
         return None
-    known = list_objectives(task)
-    listed = f"Choose among: {', '.join(known)}, or {OWN}."
     if not isinstance(objective, str):
-        if task != "binary":
-            raise ConfigError(
-                f"{where}: objective gives costs of errors of two classes, and {study.dataset} "
-                f"poses a {task} task.",
-                listed,
-            )
-        return objective
-    if objective in known:
-        return None if task == "regression" else objective
-    from fairfrontier.evaluate.measure.registry import MEASURES
-
+        if task == "binary":
+            return objective
+        raise ConfigError(
+            f"{where}: objective gives costs of errors of two classes, and {study.dataset} poses a "
+            f"{task} task.",
+            f"Choose among: {', '.join(list_objectives(task))}, or {OWN}.",
+        )
     measure = MEASURES.all().get(split_name(objective)[0])
     suits = measure is not None and task in measure.task and measure.direction != "none"
-    if suits and task == "regression":
-        return None
-    mend = listed if measure else nearest(objective, [*known, OWN])
+    if suits and (task == "regression" or objective in RANKED):
+        return None if task == "regression" else objective
+    known = list_objectives(task)
+    listed = f"Choose among: {', '.join(known)}, or {OWN}"
+    mend = f"{listed}." if measure else nearest(objective, [*known, OWN])
     raise ConfigError(
         f"{where}: objective (by default frontier.accuracy) is {objective!r}, which is no "
         f"objective of a {task} task.",
-        f"{mend[:-1]} with frontier.accuracy: {objective}." if suits else mend,
+        f"{listed} with frontier.accuracy: {objective}." if suits else mend,
     )
 
 

@@ -70,3 +70,10 @@ def test_rows_of_a_search_are_left_out_of_the_plan(home):
     _, plan = read(home, "gbdt", "{max_depth: {low: 2, high: 8}}", methods={"gbdt": {}, "fixed": {
         "method": "random_forest", "max_depth": 3, "min_samples_leaf": 2}})  # fmt: skip
     assert [planned.group.method for planned in plan] == ["fixed"]
+
+
+def test_listed_values_of_a_row_are_refused_by_its_key(home):
+    then = {"method": "group_thresholds", "bound": [0.1, -1]}
+    methods = {"gbdt": {}, "parity": {"method": "gbdt", "then": then}}
+    with pytest.raises(ConfigError, match=r"methods.parity.then: The parameter 'bound' .* is -1"):
+        read(home, "group_thresholds", "{bound: {low: 0, high: 1, loose: high}}", methods=methods)
