@@ -191,7 +191,7 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
         rates = np.append(rates, np.average(rates, weights=sample.counts[0]))
     facts: Facts = {"solver": "exact", "settings": 1}
     facts |= {"value": solution.value, "dual_value": solution.dual_value}
-    facts |= {"converged": bool(solution.converged)}
+    facts |= {"converged": solution.converged}
     facts |= {"pooled": int((pooled > 0).sum())}
     bounds = np.linspace(0.0, solve(shared, 1.0).gap, TRACED).tolist()
     curve = _trace_bounds(judge, bounds, [solve(shared, bound).rule for bound in bounds], config)

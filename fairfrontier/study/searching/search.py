@@ -49,7 +49,8 @@ class SearchedRow:
 
     ``space`` are those that are tuned for the objective. ``dial`` trades the objective for
     fairness: a parameter of the method, or of the post-processor where ``of_rule``; ``listed`` are
-    its values, where the study lists them. An ensemble ``waits`` for the settings of its learner.
+    its values, where the study lists them. A rule without a dial has one position. An ensemble
+    ``waits`` for the settings of its learner.
     """
 
     label: str
@@ -60,6 +61,12 @@ class SearchedRow:
     of_rule: bool
     listed: tuple[float, ...] = ()
     waits: bool = False
+
+    @property
+    def positions(self) -> Sequence[float]:
+        """The positions of its dial that are tried first, the loosest before all."""
+        count = (len(self.listed) or 3) if self.dial else int(self.of_rule)
+        return list(np.linspace(1, 0, count)) if count > 1 else [1.0] * count
 
     @property
     def base(self) -> str:
@@ -150,7 +157,7 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
                 dial = (name, dimension)
                 listed = tuple(value) if isinstance(value, list) else ()
         waits = method == ENSEMBLE and "settings" not in fixed
-        if space or dial or waits:
+        if space or dial or waits or method == BEST:
             of_rule = rule is not None
             rows.append(SearchedRow(label, method, row, space, dial, of_rule, listed, waits))
     return rows
@@ -227,6 +234,7 @@ class Search:
         if self.config.trials:
             tuning = TUNING if any(row.dial for row in self.rows) else 1.0
             waiting = len({row.base for row in self.rows if row.waits})
+            waiting += sum(row.of_rule and row.dial is None for row in self.rows)
             self._share_out(int(self.config.trials * tuning) - waiting, list(tuners.values()))
         return tuners
 
@@ -280,11 +288,11 @@ class Search:
 
     def _trade(self, best: Mapping[str, Mapping[str, Any]], evaluate: Evaluate) -> None:
         """Try budgets of every row: its ends and middle, then the middles of the largest steps."""
-        rows = [row for row in self.rows if row.dial is not None and row.base in best]
+        rows = [row for row in self.rows if row.positions and row.base in best]
         known: dict[str, dict[float, np.ndarray]] = {row.label: {} for row in rows}
-        waiting = {row.label: list(np.linspace(0, 1, len(row.listed) or 3)[::-1]) for row in rows}
+        waiting = {row.label: row.positions for row in rows}
         while True:
-            proposals = [(row, at) for row in rows for at in waiting.pop(row.label, [])]
+            proposals = [(row, at) for row in rows for at in waiting.pop(row.label, ())]
             if not proposals:
                 steps = [step for row in rows for step in self._list_steps(row, known[row.label])]
                 steps.sort(key=lambda step: -step[0])

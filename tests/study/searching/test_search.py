@@ -282,6 +282,19 @@ def test_a_rule_stands_behind_the_best_method(home):
     assert outcome.absent == {}
 
 
+@pytest.mark.parametrize("method", ["gbdt", "best"])
+def test_a_rule_without_a_budget_is_tried_once_behind_the_best_settings(home, method):
+    ruled = {"method": method, "then": {"method": "hardt", "attributes": "origin"}}
+    search, tried = begin(home, methods={"gbdt": {}, "odds": ruled}, search={"trials": 9}), []
+    outcome = search.run(pretend(tried))
+    assert outcome.absent == {}
+    # No row has budgets, for which trials would be kept.
+    assert [label.split()[0] for label, _ in tried] == ["gbdt"] * 8 + ["odds"]
+    # Its own setting adds only its rule to one that was tuned.
+    tuned = [setting.items() for label, setting in tried if label == "gbdt"]
+    assert any(each <= tried[-1][1].items() for each in tuned)
+
+
 @pytest.mark.parametrize(("guarded", "kind"), [(True, "local"), (False, "inline")])
 def test_a_search_alone_is_spread_over_processes(home, monkeypatch, guarded, kind):
     begin(home, methods={"gbdt": {}})

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import linprog
@@ -108,10 +108,9 @@ def solve_odds(
         own = scaled.of(curve, slice(None))
         groups.append(_Group(curve, fpr, tpr, own, alone[k], floor, np.arange(own.size)))
     draws, value, dual, prices = _generate_columns(groups, bound, mean=mean)
-    proven = dual - value <= 10 * ACCURACY
+    proven = bool(dual - value <= 10 * ACCURACY)
     if not randomized:
-        lost = [_lose(group, prices[:, k]) for k, group in enumerate(groups)]
-        draws, value, proven = _find_cuts(groups, lost, dual, bound, mean=mean)
+        draws, value, proven = _find_cuts(groups, prices, dual, bound, mean=mean)
     found, bound_above = (float(gain.constant + scale * each) for each in (value, dual))
     return Optimum(draws, found, bound_above, proven)
 
@@ -230,77 +229,93 @@ def _weigh(group: _Group, price: np.ndarray, cuts: np.ndarray | slice) -> np.nda
     return worth
 
 
-def _lose(group: _Group, price: np.ndarray) -> np.ndarray:
-    """Return how far each cut of a group is below the max in D."""
-    worth = _weigh(group, price, slice(None))
-    lost: np.ndarray = worth.max() - worth
-    return lost
+class _Found(NamedTuple):
+    """The value of one cut per group, the cuts, and whether all windows were tried."""
+
+    value: float
+    cuts: list[int]
+    complete: bool
+
+    def exceeds(self, other: _Found) -> bool:
+        """Return whether its value is larger, by more than rounding."""
+        return self.value > other.value + ACCURACY
 
 
 def _find_cuts(
-    groups: Sequence[_Group], lost: Sequence[np.ndarray], dual: float, bound: float, *, mean: bool
+    groups: Sequence[_Group], prices: np.ndarray, dual: float, bound: float, *, mean: bool
 ) -> tuple[list[Draw], float, bool]:
     """Return the best cuts found, one for each group, their value, and whether none is better."""
     lengths = np.array([[bound, bound]])
     if mean and bound > 0:
         lengths = 2.0 * bound * np.column_stack([SPLITS, 1.0 - SPLITS])
-    allowed = [group.tpr >= group.floor - TOLERANCE for group in groups]
+    able, below = [], []
+    for group, price in zip(groups, prices.T, strict=True):
+        worth = _weigh(group, price, slice(None))
+        allowed = group.tpr >= group.floor - TOLERANCE
+        able.append(group.keep(allowed))
+        below.append((worth.max() - worth)[allowed])
     # All of everybody is always allowed.
-    cuts, value = [int(group.cuts[-1]) for group in groups], sum(g.gain[-1] for g in groups)
-    better = complete = False
-
-    def improve(places: Sequence[np.ndarray]) -> None:
-        """Try the allowed ones of some cuts of each group."""
-        nonlocal cuts, value, better, complete
+    most = [group.cuts.size - 1 for group in groups]
+    value = sum(float(group.gain[-1]) for group in groups)
+    best, complete = _try_some(able, lengths, _Found(value, most, complete=False)), False
+    while not complete:
         kept = [
-            group.keep(place[may[place]])
-            for group, place, may in zip(groups, places, allowed, strict=True)
+            group.keep(each <= dual - best.value + ACCURACY)
+            for group, each in zip(able, below, strict=True)
         ]
-        found, chosen, complete = _try_windows(_Windows.of(kept, lengths))
-        better = found > value + ACCURACY
-        if better:
-            value, cuts = found, chosen
-
-    step = 2 * (sum(each.size for each in lost) // FEWER)
-    if step > 2 * CUTS // FEWER:
-        while step > 1 and not better:
-            step //= 2
-            improve([np.append(np.arange(0, each.size, step), each.size - 1) for each in lost])
-        around = np.arange(-FINER * step, FINER * step + 1)
-        while better:
-            improve(
-                [
-                    np.unique((cut + around).clip(0, each.size - 1))
-                    for cut, each in zip(cuts, lost, strict=True)
-                ]
-            )
-    better, complete = True, False
-    while better and not complete:
-        able = [np.flatnonzero(each <= dual - value + ACCURACY) for each in lost]
-        if sum(each.size for each in able) > CUTS:
+        if sum(group.cuts.size for group in kept) > CUTS:
             break
-        improve(able)
-    draws = [Draw(np.array([cut]), np.ones(1)) for cut in cuts]
-    return draws, float(value), complete and len(lengths) == 1
+        found = _try_windows(kept, lengths)
+        complete = found.complete
+        if not found.exceeds(best):
+            break
+        best = found
+    draws = [Draw(np.array([cut]), np.ones(1)) for cut in best.cuts]
+    return draws, best.value, complete and len(lengths) == 1
 
 
-def _try_windows(windows: _Windows) -> tuple[float, list[int], bool]:
-    """Return the best value found and its cuts, −∞ for none, and whether all windows were tried."""
+def _try_some(groups: Sequence[_Group], lengths: np.ndarray, best: _Found) -> _Found:
+    """Of more than `CUTS` cuts, try some, and then those around the best, where these are better.
+
+    What is found first rules out more of the others.
+    """
+    step = 2 * (sum(group.cuts.size for group in groups) // FEWER)
+    if step <= 2 * CUTS // FEWER:
+        return best
+    found = best
+    while step > 1 and not found.exceeds(best):
+        step //= 2
+        ends = [np.append(np.arange(0, g.cuts.size, step), g.cuts.size - 1) for g in groups]
+        some = [group.keep(each) for group, each in zip(groups, ends, strict=True)]
+        found = _try_windows(some, lengths)
+    while found.exceeds(best):
+        best = found
+        around = [
+            group.keep(np.abs(group.cuts - cut) <= FINER * step)
+            for group, cut in zip(groups, best.cuts, strict=True)
+        ]
+        found = _try_windows(around, lengths)
+    return best
+
+
+def _try_windows(groups: Sequence[_Group], lengths: np.ndarray) -> _Found:
+    """Return the best cuts of some windows, of all where these are few; −∞ for none."""
+    windows = _Windows.of(groups, lengths)
     n_starts = windows.starts[0].size
     counted = np.arange(0, n_starts, max(1, n_starts // COUNTED))
     first, last = windows.span(*windows.cross(counted))
     count = (last - first).clip(0).sum() * n_starts / max(counted.size, 1)
     step = 1 if count <= ALL else int(np.ceil(np.sqrt(count / SOME)))
-    best, place = windows.judge(*windows.draw(np.arange(0, n_starts, step), step))
+    best, place = windows.judge(*windows.pick(np.arange(0, n_starts, step), step))
     complete = step == 1
     while step > 1 and best > -np.inf:
         reach, step = 2 * step, max(1, step // FINER)
         right, above = place[1:]
         around = np.arange(max(0, right - reach), min(n_starts, right + reach + 1), step)
-        found, there = windows.judge(*windows.draw(around, step, (above - reach, above + reach)))
+        found, there = windows.judge(*windows.pick(around, step, (above - reach, above + reach)))
         if found > best:
             best, place = found, there
-    return best, windows.choose(place) if best > -np.inf else [], complete
+    return _Found(best, windows.choose(place) if best > -np.inf else [], complete)
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,23 +345,26 @@ class _Windows:
 
     def span(self, length: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and one past the last start of tpr of windows that may have a choice."""
+        ends = np.zeros((2, right.size), dtype=np.int64)
+        place = np.arange(right.size)
         least, lowest, highest = (np.full(right.size, end) for end in (-np.inf, np.inf, np.inf))
-        some = np.ones(right.size, dtype=bool)
         for group in self.groups:
-            first, last = self._find_range(group, 0, length, right)
-            some &= first < last
-            if group.bounded[1] and group.tpr.size:
-                low = group.tpr[np.minimum(first, group.tpr.size - 1)]
-                high = group.tpr[np.maximum(last, 1) - 1]
+            first, last = self._find_range_of(0, group, length, right)
+            some = first < last
+            first, last, place, length, right, least, lowest, highest = (
+                each[some] for each in (first, last, place, length, right, least, lowest, highest)
+            )
+            if group.bounded[1]:
+                low, high = group.tpr[first], group.tpr[last - 1]
                 least, lowest = np.maximum(least, low), np.minimum(lowest, low)
                 highest = np.minimum(highest, high)
         # The least tpr of a choice is one that some group has there, and no other is far above.
         low = np.maximum(least - self.lengths[length, 1], np.where(lowest < np.inf, lowest, 0.0))
-        first = np.searchsorted(self.starts[1], low - TOLERANCE)
-        last = np.searchsorted(self.starts[1], highest + TOLERANCE, side="right")
-        return first, np.where(some, last, first)
+        ends[0, place] = np.searchsorted(self.starts[1], low - TOLERANCE)
+        ends[1, place] = np.searchsorted(self.starts[1], highest + TOLERANCE, side="right")
+        return ends[0], ends[1]
 
-    def draw(
+    def pick(
         self, right: np.ndarray, step: int = 1, within: tuple[int, int] = (0, 1 << 62)
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return length and starts of windows at some starts of fpr and each step-th of tpr.
@@ -367,7 +385,7 @@ class _Windows:
         """Return the largest value of one cut per group in windows, −∞ for none, and its window."""
         gains = np.zeros(length.size)
         for group in self.groups:
-            first, last = self._find_cuts(group, length, right, above)
+            first, last = self._find_range(group, length, right, above)
             some = first < last
             if not some.any():
                 return -np.inf, (0, 0, 0)
@@ -381,21 +399,21 @@ class _Windows:
         """Return the best cut of each group in a window."""
         cuts = []
         for group in self.groups:
-            first, last = (int(end) for end in self._find_cuts(group, *map(np.asarray, place)))
+            first, last = (int(end) for end in self._find_range(group, *map(np.asarray, place)))
             cuts.append(int(group.cuts[first + group.gain[first:last].argmax()]))
         return cuts
 
-    def _find_cuts(
+    def _find_range(
         self, group: _Group, length: np.ndarray, right: np.ndarray, above: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return first and one past the last of a group's cuts in windows."""
         (first, last), (low, high) = (
-            self._find_range(group, j, length, start) for j, start in enumerate((right, above))
+            self._find_range_of(j, group, length, start) for j, start in enumerate((right, above))
         )
         return np.maximum(first, low), np.minimum(last, high)
 
-    def _find_range(
-        self, group: _Group, j: int, length: np.ndarray, start: np.ndarray
+    def _find_range_of(
+        self, j: int, group: _Group, length: np.ndarray, start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the same for one rate alone."""
         if not group.bounded[j]:
