@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import ndtr
 
 from fairfrontier.choose.mixture import TOLERANCE, find_mixture, list_margins
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.interval import Z
+from fairfrontier.evaluate.statistic.bound import (
+    Shares,
+    bonferroni,
+    clopper_pearson,
+    propagate_imprecision,
+)
+from fairfrontier.evaluate.statistic.interval import Z, invert_wilson
 from fairfrontier.evaluate.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name
@@ -19,20 +25,22 @@ from fairfrontier.study.frontier import orient
 from fairfrontier.study.mixture import AGGREGATES, KEYS, find_rates, pivot_measures
 
 Tables = Mapping[str, pd.DataFrame]
+# From the larger and the smaller of two levels' rates to what is to be small.
+Worst = Callable[[np.ndarray, np.ndarray], np.ndarray]
 ENDS = ("value", "low", "high")
-# Shares of rows, and the two that balanced accuracy is made of: what is added and what is taken.
+# Measures by how they are bounded: shares of rows, and aggregates over levels. All others are
+# balanced accuracy, which is made of ERRORS, and those whose own intervals are widened.
 SHARES = frozenset({*NAMES, "consistency"})
 ERRORS = ("fpr", "tpr")
-# What is at worst, from the larger and the smaller of two levels' rates, with the sign turned.
-PAIRED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+EXTREMES = {"max": np.fmax, "min": np.fmin}
+PAIRED: dict[str, Worst] = {
     "gap": np.subtract,
     "difference": np.subtract,
     "gap_max": np.subtract,
     "ratio": lambda high, low: -low / high,
 }
-ANGLES = np.linspace(0.0, np.pi / 2, 13)
-# An interval without width tells infinitely many rows.
-MOST_ROWS = 1e12
+# The share of rows that count where a rule was fitted on them.
+FITTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +114,11 @@ def compare(
     limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
     held, certified = scores, pd.DataFrame(index=table.index)
     if confidence is not None:
-        reach = find_reach(confidence, len(table) * len(bounds))
+        reach = bonferroni(1.0 - confidence, len(table) * len(bounds))
         own = np.array([key in fitted for key in table.index], dtype=bool)
-        held = {name: bound_scores(name, tables, reach, own) for name in bounds}
+        worst = {name: bound_scores(name, tables, reach, own) for name in bounds}
+        # What has no bound is certain to hold nothing.
+        held = {name: np.where(np.isnan(each), -np.inf, each) for name, each in worst.items()}
         # A bound on the measure itself, not on the turned one.
         certified = pd.DataFrame(
             {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
@@ -133,122 +143,93 @@ def mix_compared(
     return found if found is not None and 0 < found[2] < 1 else None
 
 
-def find_reach(confidence: float, comparisons: int) -> float:
-    """Return the z of one-sided bounds of which all hold at once, by Bonferroni's inequality."""
-    return float(-ndtri((1.0 - confidence) / comparisons))
-
-
 def bound_scores(
     name: str, tables: Tables, reach: float, fitted: np.ndarray | None = None
 ) -> np.ndarray:
     """Return what a measure is at worst, oriented so that more is better, float64, (n_settings,).
 
     ``tables`` are value, low and high (of 95% intervals) with a row for every setting and a column
-    for every measure. At ``reach`` standard errors, the bound is that of `bound_above` for a share
-    of rows, and that of `bound_pairs` for what two shares make: a difference or a ratio of levels,
-    the worst over their pairs, since the true largest difference is of one of these, and balanced
-    accuracy. Other intervals are widened in proportion. NaN without an interval.
+    for every measure; ``reach`` is the z of the bounds. NaN without an interval.
 
     ``fitted``, bool of shape (n_settings,), says whose rules were fitted on the rows compared, and
     measured by rules of folds: theirs allow for twice the variance and for every pair of levels.
     """
     measure, group = split_name(name)
-    value, low, high = (tables[each][name].to_numpy() for each in ENDS)
-    fitted = np.zeros(len(value), dtype=bool) if fitted is None else fitted
-    # A fit on as many rows varies as its measurement does, and folds may show none of it.
-    rows = np.where(fitted, 0.5, 1.0)
+    fitted = np.zeros(len(tables["value"]), dtype=bool) if fitted is None else fitted
     aggregation, position = AGGREGATES.get(measure, ("", None))
-    kept = [TNR, TPR] if position is None else [position]
-    rates, *ends = (find_rates(tables[each], group)[..., kept] for each in ENDS)
-    n_levels = int(np.isfinite(rates).any(axis=(0, 2)).sum())
+    rates = [TNR, TPR] if position is None else [position]
+    levels = [find_rates(tables[end], group)[..., rates] for end in ENDS]
+    n_levels = int(np.isfinite(levels[0]).any(axis=(0, 2)).sum())
     # Which levels come to differ most is then chance, so that no pair of them is the one.
-    pairs = n_levels * (n_levels - 1) * len(kept) if aggregation else 1
+    pairs = n_levels * (n_levels - 1) * len(rates) if aggregation else 1
     signs = 2 if MEASURES.find(measure).direction == "zero" else 1
-    wide = np.where(fitted, _share_error(reach, max(pairs, signs)), reach)
+    wide = np.where(fitted, bonferroni(ndtr(-reach), max(pairs, signs)), reach)
+
     if n_levels and aggregation in PAIRED:
-        size = find_size(rates, *ends) * rows[:, None, None]
-        above, below = (_spread((rates, size), axis) for axis in (2, 1))
-        all_pairs = bound_pairs(above, below, wide, PAIRED[aggregation])
-        # The difference of a level to itself is not above 0, as no bound here is below.
-        own = np.eye(rates.shape[1], dtype=bool)[:, :, None]
-        all_pairs = np.where(own, -np.inf, all_pairs).reshape(len(value), -1)
-        return -np.asarray(np.fmax.reduce(all_pairs, axis=1))
-    if n_levels and aggregation in ("max", "min"):
-        # The level of the largest bound need not be the largest: all have to hold.
-        levels = (rates, find_size(rates, *ends) * rows[:, None, None])
-        every = _share_error(reach, n_levels)
-        extreme = np.fmax if aggregation == "max" else np.fmin
-        low, high = (
-            extreme.reduce(bound(*levels, every), axis=(1, 2))
-            for bound in (bound_below, bound_above)
-        )
+        return -_bound_pairs(_count_rows(levels, fitted), wide, PAIRED[aggregation])
+    if measure == "balanced_accuracy" and {*ERRORS} <= {*tables["value"]}:
+        return _bound_balanced_accuracy(tables, fitted, wide)
+    interval = [tables[end][name].to_numpy() for end in ENDS]
+    if n_levels and aggregation in EXTREMES:
+        every = bonferroni(ndtr(-reach), n_levels)
+        ends = _bound_extreme(_count_rows(levels, fitted), every, EXTREMES[aggregation])
     elif measure in SHARES:
-        size = find_size(value, low, high) * rows
-        low, high = (bound(value, size, wide) for bound in (bound_below, bound_above))
-    elif measure == "balanced_accuracy" and {*ERRORS} <= {*tables["value"]}:
-        named = [[tables[each][rate].to_numpy() for each in ENDS] for rate in ERRORS]
-        above, below = ((each[0], find_size(*each) * rows) for each in named)
-        return np.asarray((1.0 - bound_pairs(above, below, wide, np.subtract)) / 2.0)
+        ends = clopper_pearson(*_count_rows(interval, fitted), wide)
     else:
-        low, high = (value + wide / Z * (end - value) / np.sqrt(rows) for end in (low, high))
-    return np.asarray(np.minimum(orient(name, low), orient(name, high)))
+        ends = _widen(interval, fitted, wide)
+    low, high = (orient(name, end) for end in ends)
+    return np.asarray(np.minimum(low, high))
 
 
-def find_size(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the number of rows that Wilson's 95% interval of a share tells."""
-    end = np.where(high - value > value - low, high, low)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.minimum(Z**2 * end * (1.0 - end) / (end - value) ** 2, MOST_ROWS))
+def _count_rows(interval: Sequence[np.ndarray], fitted: np.ndarray) -> Shares:
+    """Return shares and the rows that their intervals tell, both (n_settings, ...)."""
+    size = invert_wilson(*interval)
+    # A fit on as many rows varies as its measurement does, and folds may show none of it.
+    size[fitted] *= FITTED
+    return interval[0], size
 
 
-def bound_above(value: np.ndarray, size: np.ndarray, reach: np.ndarray | float) -> np.ndarray:
-    """Return Clopper and Pearson's bound from above of a share of so many rows, at ``reach``.
+def _bound_pairs(levels: Shares, reach: np.ndarray, worst: Worst) -> np.ndarray:
+    """Bound from above what two levels make at worst, since the worst is made by one of the pairs.
 
-    Wilson's is too narrow towards a share of 1/2 where few rows, or almost all, are counted.
+    ``levels`` have shape (n_settings, n_levels, n_rates), here and below.
     """
-    hits, misses = value * size, (1.0 - value) * size
-    some = np.where(misses > 0, misses, 1.0)
-    # NaN in, NaN out.
-    return np.where(misses == 0, 1.0, betaincinv(hits + 1.0, some, ndtr(reach)) + 0.0 * misses)
+    value, size = levels
+    larger, smaller = (value[:, :, None], size[:, :, None]), (value[:, None], size[:, None])
+    pairs = propagate_imprecision(larger, smaller, reach, worst)
+    # A level does not differ from itself, whatever its bounds.
+    itself = np.eye(value.shape[1], dtype=bool)[:, :, None]
+    pairs = np.where(itself, np.nan, pairs).reshape(len(pairs), -1)
+    return np.asarray(np.fmax.reduce(pairs, axis=1))
 
 
-def bound_below(value: np.ndarray, size: np.ndarray, reach: np.ndarray | float) -> np.ndarray:
-    """Return the bound of a share from below; see `bound_above`."""
-    return 1.0 - bound_above(1.0 - value, size, reach)
+def _bound_extreme(
+    levels: Shares, reach: float, extreme: np.ufunc
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bound the largest or the smallest level, from below and from above.
 
-
-def bound_pairs(
-    above: tuple[np.ndarray, np.ndarray],
-    below: tuple[np.ndarray, np.ndarray],
-    reach: np.ndarray | float,
-    worst: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Bound from above what grows with one share and falls with another, independent one.
-
-        max worst(high at a, low at b)   over   a² + b² = reach²
-
-    ``above`` and ``below`` are shares and sizes that broadcast; ``reach`` is one number or one for
-    each along the first axis. For the difference of normal shares this is Newcombe's bound, whose
-    root of squares is too narrow where the shares are skewed.
+    The level of the largest bound need not be the largest: at ``reach`` all have to hold.
     """
-    bound = np.asarray(-np.inf)
-    reach = np.reshape(reach, (-1, *(1,) * (np.ndim(above[0]) - 1)))
-    for angle in ANGLES:
-        high = bound_above(*above, reach * np.cos(angle))
-        low = bound_below(*below, reach * np.sin(angle))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bound = np.maximum(bound, worst(high, low))
-    return bound
+    low, high = (extreme.reduce(end, axis=(1, 2)) for end in clopper_pearson(*levels, reach))
+    return low, high
 
 
-def _share_error(reach: float, comparisons: int) -> float:
-    """Return the z at which so many bounds all hold with the probability of one at ``reach``."""
-    return float(-ndtri(ndtr(-reach) / comparisons))
+def _bound_balanced_accuracy(tables: Tables, fitted: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Bound (1 − (FPR − TPR)) / 2 from below."""
+    fpr, tpr = (
+        _count_rows([tables[end][rate].to_numpy() for end in ENDS], fitted) for rate in ERRORS
+    )
+    return np.asarray((1.0 - propagate_imprecision(fpr, tpr, reach, np.subtract)) / 2.0)
 
 
-def _spread(shares: tuple[np.ndarray, np.ndarray], axis: int) -> tuple[np.ndarray, np.ndarray]:
-    first, second = (np.expand_dims(each, axis) for each in shares)
-    return first, second
+def _widen(
+    interval: Sequence[np.ndarray], fitted: np.ndarray, reach: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a 95% interval widened in proportion, as if it were normal."""
+    value, *ends = interval
+    rows = np.where(fitted, FITTED, 1.0)
+    low, high = (value + reach / Z * (end - value) / np.sqrt(rows) for end in ends)
+    return low, high
 
 
 def find_needed_rows(

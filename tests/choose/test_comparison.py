@@ -5,20 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
 
-from fairfrontier.choose.comparison import (
-    bound_above,
-    bound_below,
-    bound_scores,
-    find_needed_rows,
-    find_reach,
-    find_size,
-)
+from fairfrontier.choose.comparison import bound_scores, compare, find_needed_rows
+from fairfrontier.evaluate.statistic.bound import bonferroni
 from fairfrontier.evaluate.statistic.interval import newcombe, wilson
 from fairfrontier.study.frontier import orient
 
 STUDIES, SETTINGS = 500, 30
+DIFFERENCE = "selection_rate_difference:sex"
 
 
 def make_tables(**shares: tuple[np.ndarray, int]) -> dict[str, pd.DataFrame]:
@@ -30,6 +24,26 @@ def make_tables(**shares: tuple[np.ndarray, int]) -> dict[str, pd.DataFrame]:
         for table, column in zip(tables, (value, *wilson(value, np.float64(rows))), strict=True):
             tables[table][name] = column
     return {name: pd.DataFrame(table) for name, table in tables.items()}
+
+
+def tabulate_levels(value: np.ndarray, rows: int) -> dict[str, pd.DataFrame]:
+    """Return tables of selection rates of shape (n_settings, n_levels), each of so many rows."""
+    tables = {}
+    ends = (value, *wilson(value, np.float64(rows)))
+    for name, share in zip(("value", "low", "high"), ends, strict=True):
+        rates = {f"selection_rate:sex={level}": rate for level, rate in enumerate(share.T)}
+        # Levels are found by their accuracy.
+        more = {f"accuracy:sex={level}": 0.5 for level in range(value.shape[1])}
+        tables[name] = pd.DataFrame(rates | {DIFFERENCE: 0.0}).assign(**more)
+    return tables
+
+
+def find_best_cut(score: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Return the threshold of most right decisions, one for each row of scores."""
+    order = np.argsort(-score, axis=1)
+    gain = np.cumsum(2 * np.take_along_axis(label, order, 1) - 1, axis=1)
+    best = np.take_along_axis(order, gain.argmax(axis=1)[:, None], 1)
+    return np.take_along_axis(score, best, 1)[:, 0]
 
 
 def count_violations(true: np.ndarray, score: np.ndarray, limit: float) -> tuple[float, float]:
@@ -60,14 +74,11 @@ def test_the_share_of_violations_on_fresh_rows_stays_below_five_percent(levels):
     }
     tables = make_tables(**rates)
     for name, table in tables.items():
-        table["selection_rate_difference:sex"] = table[list(rates)].max(axis=1) - table[
-            list(rates)
-        ].min(axis=1)
+        table[DIFFERENCE] = table[list(rates)].max(axis=1) - table[list(rates)].min(axis=1)
         # Levels are found by their accuracy.
         tables[name] = table.assign(**{f"accuracy:sex={level}": 0.5 for level in range(levels)})
-    name = "selection_rate_difference:sex"
-    held = bound_scores(name, tables, find_reach(0.95, SETTINGS))
-    estimate = -tables["value"][name].to_numpy()
+    held = bound_scores(DIFFERENCE, tables, bonferroni(0.05, SETTINGS))
+    estimate = -tables["value"][DIFFERENCE].to_numpy()
     violated, chosen = count_violations(gap, held, limit)
     assert violated < 0.05
     # The bound is not bought by never choosing, and estimates alone do not keep it.
@@ -80,7 +91,7 @@ def test_rare_errors_are_bounded_too(rows):
     limit = 0.05
     rate = np.full(STUDIES * SETTINGS, limit + 0.001)
     tables = make_tables(fpr=(rate, rows))
-    held = bound_scores("fpr", tables, find_reach(0.95, SETTINGS))
+    held = bound_scores("fpr", tables, bonferroni(0.05, SETTINGS))
     assert count_violations(rate, held, limit)[0] < 0.05
     assert count_violations(rate, -tables["value"]["fpr"].to_numpy(), limit)[0] > 0.9
 
@@ -90,7 +101,7 @@ def test_consistency_near_one_keeps_its_bound(rows, limit):
     settings = 150
     name = "consistency:origin"
     tables = make_tables(**{name: (np.full(STUDIES * SETTINGS, limit - 1e-9), rows)})
-    reach = find_reach(0.95, settings)
+    reach = bonferroni(0.05, settings)
     assert find_violations(bound_scores(name, tables, reach), limit, settings) < 0.05
     value, low = tables["value"][name], tables["low"][name]
     wider = (value + reach / 1.96 * (low - value)).to_numpy()
@@ -132,7 +143,7 @@ def test_what_is_made_of_skewed_shares_keeps_its_bound(name, shares):
         "accuracy": (first + second) / 2,
     }
     limit = orient(name, np.array([made[name.partition(":")[0].rpartition("_")[2]]]))[0]
-    held = bound_scores(name, tables, find_reach(0.95, SETTINGS))
+    held = bound_scores(name, tables, bonferroni(0.05, SETTINGS))
     assert find_violations(held, limit + 1e-9) < 0.05
     assert np.isfinite(held).all()
 
@@ -151,31 +162,36 @@ def test_rules_fitted_on_the_rows_compared_keep_their_bounds(levels):
         ).sum(axis=2)
         for k in range(5)
     )
-    value, name = hits / rows, "selection_rate_difference:sex"
-    tables = {}
-    for end, share in zip(
-        ("value", "low", "high"), (value, *wilson(value, np.float64(rows))), strict=True
-    ):
-        rates = {f"selection_rate:sex={level}": share[:, level] for level in range(levels)}
-        more = {f"accuracy:sex={level}": 0.5 for level in range(levels)}
-        tables[end] = pd.DataFrame(rates | {name: 0.0}).assign(**more)
+    tables = tabulate_levels(hits / rows, rows)
     true = np.ptp(fresh, axis=1)
-    reach = find_reach(0.95, 1)
-    held = -bound_scores(name, tables, reach, np.ones(draws, dtype=bool))
+    reach = bonferroni(0.05, 1)
+    held = -bound_scores(DIFFERENCE, tables, reach, np.ones(draws, dtype=bool))
     assert (true > held).mean() < 0.05
-    assert (true > -bound_scores(name, tables, reach)).mean() > 0.05
+    assert (true > -bound_scores(DIFFERENCE, tables, reach)).mean() > 0.05
 
 
-def test_bounds_are_exact_for_shares_and_newcombes_where_these_are_nearly_normal():
-    value, size = np.array([0.0, 0.1, 0.7, 1.0]), np.float64(60)
-    told = find_size(value, *wilson(value, size))
-    np.testing.assert_allclose(told, size, rtol=1e-9)
-    hits = np.rint(value * size)
-    low, high = bound_below(value, told, 3.0), bound_above(value, told, 3.0)
-    error = (1 - 0.9973002039367398) / 2
-    np.testing.assert_allclose(binom.sf(hits[1:] - 1, size, low[1:]), error, rtol=1e-6)
-    np.testing.assert_allclose(binom.cdf(hits[:-1], size, high[:-1]), error, rtol=1e-6)
-    assert (low[0], high[-1]) == (0, 1)
+def test_bounds_of_thresholds_that_vary_more_are_broken_unless_they_have_rows_of_their_own():
+    rng = np.random.default_rng(3)
+    rows, draws = 1000, 500
+    level = np.arange(rows) % 2
+    # Labels depend so little on scores that the best threshold may be anywhere.
+    score, fresh = rng.random((2, draws, rows)) ** (4**level)
+    label = rng.random((draws, rows)) < 0.45 + 0.1 * score
+    cut = find_best_cut(score, label)
+    true = cut**0.25 - cut
+    folds = np.arange(rows) // 2 % 5
+    cuts = np.stack([find_best_cut(score[:, folds != k], label[:, folds != k]) for k in range(5)])
+    decided = {True: score > cuts[folds].T, False: fresh > cut[:, None]}
+    broken = {}
+    for fitted, decision in decided.items():
+        value = np.stack([decision[:, level == each].mean(axis=1) for each in (0, 1)], axis=1)
+        tables = tabulate_levels(value, rows // 2)
+        held = -bound_scores(DIFFERENCE, tables, bonferroni(0.05, 1), np.full(draws, fitted))
+        broken[fitted] = (true > held).mean()
+    assert broken[True] > 0.05 > broken[False]
+
+
+def test_bounds_are_newcombes_where_shares_are_nearly_normal():
     levels = {"tpr:sex=M": (np.array([0.6]), 30_000), "tpr:sex=F": (np.array([0.4]), 20_000)}
     tables = make_tables(**levels)
     wanted = newcombe(*(table[[*levels]].to_numpy()[0] for table in tables.values()))[1]
@@ -183,7 +199,7 @@ def test_bounds_are_exact_for_shares_and_newcombes_where_these_are_nearly_normal
     more = {name: 0.0, "accuracy:sex=F": 0.5, "accuracy:sex=M": 0.5}
     tables = {end: table.assign(**more) for end, table in tables.items()}
     # A row more or less, and a thirteenth of a quarter turn.
-    assert bound_scores(name, tables, find_reach(0.975, 1)) == pytest.approx(-wanted, abs=1e-4)
+    assert bound_scores(name, tables, bonferroni(0.025, 1)) == pytest.approx(-wanted, abs=1e-4)
 
 
 def test_other_intervals_are_widened_in_proportion():
@@ -191,7 +207,7 @@ def test_other_intervals_are_widened_in_proportion():
         end: pd.DataFrame({"auc": [value]})
         for end, value in (("value", 0.8), ("low", 0.7), ("high", 0.86))
     }
-    reach = find_reach(0.95, 10)
+    reach = bonferroni(0.05, 10)
     assert reach == pytest.approx(2.575829, abs=1e-6)
     assert bound_scores("auc", tables, reach) == pytest.approx(
         0.8 - 0.1 * reach / 1.959964, abs=1e-6
@@ -203,3 +219,17 @@ def test_the_rows_needed_are_those_at_which_the_interval_is_as_wide_as_the_slack
     held = {"fpr": np.array([-0.07, -0.11, -0.06])}
     assert find_needed_rows(scores, held, {"fpr": -0.05}) == (2, pytest.approx(4.0))
     assert find_needed_rows(scores, held, {"fpr": -0.01}) is None
+
+
+def test_a_difference_whose_levels_have_no_intervals_is_not_certified():
+    tables = tabulate_levels(np.full((2, 2), 0.3), 5000)
+    for end in ("low", "high"):
+        tables[end].loc[1, ["selection_rate:sex=0", "selection_rate:sex=1"]] = np.nan
+    settings = pd.MultiIndex.from_tuples([("a", "{}"), ("b", "{}")], names=["method", "setting"])
+    means = pd.concat(
+        {end: table.set_axis(settings).stack() for end, table in tables.items()},  # noqa: PD013
+        axis=1,
+    )
+    means = means.rename_axis([*settings.names, "name"]).reset_index().assign(n=10_000)
+    compared = compare(means, "validation", [DIFFERENCE], {DIFFERENCE: 0.1}, 0.95)
+    assert (compared.find_excess() > 0).tolist() == [False, True]

@@ -7,13 +7,15 @@ from scipy.special import ndtri
 
 CONFIDENCE = 0.95
 Z = float(ndtri(0.5 + CONFIDENCE / 2))
+# An interval without width tells infinitely many rows.
+MOST_ROWS = 1e12
 
 
-def wilson(value: np.ndarray, size: np.ndarray, reach: float = Z) -> tuple[np.ndarray, np.ndarray]:
+def wilson(value: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return Wilson's score interval of shares: the p with |value − p| ≤ z·sqrt(p(1 − p)/size).
 
-    ``reach`` is z, that of a 95% interval by default. ``size`` may be effective, see
-    `effective_size`; where it is 0, or the value NaN, both ends are NaN.
+    ``size`` may be effective, see `effective_size`; where it is 0, or the value NaN, both ends are
+    NaN.
 
     References
     ----------
@@ -21,13 +23,24 @@ def wilson(value: np.ndarray, size: np.ndarray, reach: float = Z) -> tuple[np.nd
     """
     value, size = np.asarray(value, dtype=np.float64), np.asarray(size, dtype=np.float64)
     size = np.where(size > 0, size, np.nan)
-    shrink = 1.0 + reach**2 / size
-    centre = (value + reach**2 / (2 * size)) / shrink
+    shrink = 1.0 + Z**2 / size
+    centre = (value + Z**2 / (2 * size)) / shrink
     variance = np.maximum(value * (1 - value), 0) / size
-    half = reach / shrink * np.sqrt(variance + (reach / size) ** 2 / 4)
+    half = Z / shrink * np.sqrt(variance + (Z / size) ** 2 / 4)
     # Rounding must not push a bound past the share itself, nor outside 0 to 1.
     low = np.clip(np.minimum(centre - half, value), 0.0, 1.0)
     return low, np.clip(np.maximum(centre + half, value), 0.0, 1.0)
+
+
+def invert_wilson(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the size from which `wilson` makes an interval of shares: z²·p(1 − p)/(p − value)².
+
+    p is the end that is farther from the value. Where the interval has no width the size is
+    MOST_ROWS, and where a value or an end is NaN it is NaN.
+    """
+    end = np.where(high - value > value - low, high, low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.minimum(Z**2 * end * (1.0 - end) / (end - value) ** 2, MOST_ROWS))
 
 
 def effective_size(value: np.ndarray, variance: np.ndarray, kish: np.ndarray) -> np.ndarray:

@@ -6,9 +6,11 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from fairfrontier.evaluate.statistic.interval import (
+    MOST_ROWS,
     Z,
     effective_size,
     fold,
+    invert_wilson,
     newcombe,
     normal,
     percentile,
@@ -39,6 +41,13 @@ def test_wilson_of_nothing_is_nan():
     low, high = wilson(np.array([0.5, np.nan]), np.array([0.0, 20.0]))
     assert np.isnan(low).all()
     assert np.isnan(high).all()
+
+
+def test_wilson_tells_the_size():
+    value, size = np.array([0.0, 0.1, 0.7, 1.0]), np.array([60.0, 60.0, 1e5, 3.7])
+    np.testing.assert_allclose(invert_wilson(value, *wilson(value, size)), size, rtol=1e-9)
+    certain, unknown = np.array([0.3, np.nan]), np.array([0.3, 0.4])
+    np.testing.assert_equal(invert_wilson(certain, unknown, unknown), [MOST_ROWS, np.nan])
 
 
 def test_effective_size():
