@@ -39,3 +39,10 @@ def test_few_rounds_leave_a_gap_that_is_stated(monkeypatch):
     found = odds.solve_odds(curves, gain, 0.02)
     assert not found.proven
     assert found.value < best.value < found.dual_value
+
+
+def test_one_cut_per_group_is_proven_the_best_of_many_rows():
+    curves, gain = make_curves(100_000), weigh_objective("accuracy", 45_000.0, 55_000.0)
+    found = odds.solve_odds(curves, gain, 0.05, randomized=False)
+    assert found.proven
+    assert 0 <= odds.solve_odds(curves, gain, 0.05).value - found.value < 1e-3
