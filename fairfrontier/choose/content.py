@@ -253,6 +253,7 @@ def check_rule(rule: Any) -> None:
     """Raise ValueError unless a rule decides in every group as one that was fitted may."""
     require(isinstance(rule, PostProcessor) and np.array_equal(rule.classes_, [0, 1]), "rule")
     _check_parameters(rule)
+    require(not math.isnan(rule.cut_), "cut")
     chances, shares, numbers = RULES.get(rule.name, ((), (), ()))
     if isinstance(getattr(rule, "rule_", None), RampRule):
         numbers = RAMPS

@@ -232,6 +232,7 @@ REVERSED = "reversed"
         ("reject_option", {}, "theta_", -0.5),
         ("shift_inference", {}, "priors_", np.array([0.5, math.nan])),
         ("shift_inference", {}, "prior_", 3.0),
+        ("shift_inference", {}, "cut_", math.nan),
         ("randomized_threshold", {"criterion": "covariance", "width": 0.2}, "rule_.slope", None),
         (
             "randomized_threshold",

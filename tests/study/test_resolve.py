@@ -72,8 +72,12 @@ def test_the_objective_is_the_measure_of_the_frontier(home):
     study, groups = read(home, accuracy)
     assert study.objective == "f1"
     assert groups["ruled"].then["objective"] == "balanced_accuracy"
-    _, groups = read(home, accuracy.replace("reject_option", "group_thresholds"))
-    assert groups["ruled"].then["objective"] == "f1"
+    served = {"group_thresholds": "f1", "shift_inference": "f1"}
+    for rule, objective in {**served, "randomized_threshold": "balanced_accuracy"}.items():
+        _, groups = read(home, accuracy.replace("reject_option", rule))
+        assert groups["ruled"].then["objective"] == objective
+        _, groups = read(home, f"objective: own\n{accuracy}".replace("reject_option", rule))
+        assert "objective" not in groups["ruled"].then
     with pytest.raises(ConfigError, match=r"frontier\.accuracy is 'f1', and the objective"):
         read(home, f"objective: accuracy\n{accuracy}")
 

@@ -109,12 +109,13 @@ def test_class_weights_serve_the_objective():
 
 
 def test_rules_serve_what_they_can():
-    rules = ("group_thresholds", "hardt", "reject_option", "reductions")
+    rules = ("group_thresholds", "hardt", "reject_option", "reductions", "randomized_threshold")
     for objective, served in {"accuracy": "accuracy", "auc": "balanced_accuracy"}.items():
         for name in rules:
             assert list_serving(objective, METHODS.all()[name])["objective"] == served
     found = [list_serving("f1", METHODS.all()[name])["objective"] for name in rules]
-    assert found == ["f1"] + 3 * ["balanced_accuracy"]
+    assert found == ["f1"] + 4 * ["balanced_accuracy"]
+    assert list_serving("f1", METHODS.all()["shift_inference"])["objective"] == "f1"
     assert list_serving(COSTS, METHODS.all()["group_thresholds"])["objective"] == COSTS
 
 

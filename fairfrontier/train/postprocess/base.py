@@ -109,7 +109,7 @@ class PostProcessor(Classifier):
         """
         probability = self.predict_proba(X, groups=groups)[:, 1]
         if not self.randomized:
-            return self.classes_[(probability >= 0.5).astype(np.int64)]
+            return self.classes_[(probability >= self.cut_).astype(np.int64)]
         if ids is None:
             raise ConfigError(
                 f"{self.name} draws its decisions by row id, but got no ids.",
@@ -135,7 +135,7 @@ class PostProcessor(Classifier):
         """Return the accuracy of the decisions, or its expectation where they are random."""
         positive = self.predict_proba(X, groups=groups)[:, 1]
         if not self.randomized:
-            positive = (positive >= 0.5).astype(np.float64)
+            positive = (positive >= self.cut_).astype(np.float64)
         correct = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
         return float(np.average(correct, weights=sample_weight))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
+from fairfrontier.train.objective import Objective
 from fairfrontier.train.postprocess.conditional import (
     draw_covariance,
     draw_opportunity,
@@ -18,6 +19,8 @@ from fairfrontier.train.postprocess.conditional import (
 from fairfrontier.train.postprocess.criterion import ACCURACY, Solution
 from fairfrontier.train.postprocess.line import Lines, judge_lines
 from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
+from fairfrontier.train.postprocess.roc.curve import Objective as Served
+from fairfrontier.train.postprocess.roc.curve import weigh_objective
 from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import (
@@ -72,21 +75,24 @@ def choose_parity(
     rates: Sequence[float],
     budget: float,
     centre: float,
+    objective: Objective = "accuracy",
+    cut: float = 0.0,
 ) -> tuple[Thresholds, float, pd.DataFrame]:
-    """Solve every pair of a width and a rate, and return the most accurate with its rate.
+    """Solve every pair of a width and a rate, and return the best by an objective with its rate.
 
     ``labelled`` has the rows that judge, by codes 2 k + y; None where there is one pair only. The
-    frame lists the candidates' width, rate, accuracy and gap; it is empty without a choice. See
-    `choose_best` for ``centre`` and ties.
+    frame lists the candidates' width, rate, accuracy (else objective) and gap; it is empty without
+    a choice. See `choose_best` for ``centre`` and ties, and `solve_grid` for ``cut``.
     """
-    grid = solve_grid(problem, widths, rates, budget)
+    grid = solve_grid(problem, widths, rates, budget, cut)
     width, rate = (axis.reshape(-1) for axis in np.meshgrid(widths, rates, indexing="ij"))
-    best = 0
-    table = {name: np.zeros(0) for name in ("width", "rate", "accuracy", "gap")}
+    best, judged = 0, name_judged(objective)
+    table = {name: np.zeros(0) for name in ("width", "rate", judged, "gap")}
     if len(width) > 1 and labelled is not None:
-        accuracy, gap = (values.reshape(-1) for values in expect_accuracy(labelled, grid))
-        table = {"width": width, "rate": rate, "accuracy": accuracy, "gap": gap}
-        best = choose_best(width, rate, accuracy, centre)
+        found = expect_accuracy(labelled, grid, weigh_labels(objective, labelled))
+        value, gap = (values.reshape(-1) for values in found)
+        table = {"width": width, "rate": rate, judged: value, "gap": gap}
+        best = choose_best(width, rate, value, centre)
     return grid.pick(*divmod(best, len(rates))), float(rate[best]), pd.DataFrame(table)
 
 
@@ -99,6 +105,8 @@ def choose_conditional(
     widths: Sequence[float],
     rate: Rate,
     budget: float,
+    objective: Objective = "accuracy",
+    cut: float = 0.0,
 ) -> tuple[Solution, float, Rate, pd.DataFrame]:
     """Solve every candidate of another criterion on ``rows``, and choose the best on ``fresh``.
 
@@ -108,36 +116,55 @@ def choose_conditional(
     with its rule by cell, width, rate and the candidates as `choose_parity` does. All candidates
     with widths above 0 come from one sort.
     """
-    rows = rows.drop_weightless()
+    rows, judged = rows.drop_weightless(), name_judged(objective)
     merged = _cross_subgroups(cells) if criterion == "covariance" else None
     problem, rates = rows.problem(merged), [rate]
     if rate is None and criterion != "covariance":
-        proposed = propose_for(problem, criterion)
+        proposed = propose_for(problem, criterion, cut=cut)
         rates = [tuple(row) if isinstance(row, list) else row for row in proposed.tolist()]
     tried = [(width, rate) for width in widths for rate in rates]
     width = np.array([pair[0] for pair in tried])
     names = {"covariance": [], "equal_opportunity": ["rate"], "equalized_odds": ["tpr", "fpr"]}
     columns = np.array([pair[1] for pair in tried], dtype=np.float64).reshape(len(tried), -1)
     table = {"width": width, **dict(zip(names[criterion], columns.T, strict=False))}
-    table |= {"accuracy": np.zeros(len(tried)), "gap": np.zeros(len(tried))}
+    table |= {judged: np.zeros(len(tried)), "gap": np.zeros(len(tried))}
     best = 0
     if len(tried) > 1 and fresh.y is not None:
         met = np.ones(len(tried), dtype=bool)
-        ramp = width > 0
+        ramp, labelled = width > 0, fresh.labelled()
+        gain = weigh_labels(objective, labelled)
         if ramp.any():
-            lines = _draw_lines(problem, merged, criterion, width[ramp], columns[ramp], budget)
-            judged = judge_lines(fresh.labelled(), lines)
-            table["accuracy"][ramp], table["gap"][ramp] = judged
+            lines = _draw_lines(problem, merged, criterion, width[ramp], columns[ramp], budget, cut)
+            table[judged][ramp], table["gap"][ramp] = judge_lines(labelled, lines, gain)
             met[ramp] = np.max([line.relaxed for line in lines], axis=0) <= ACCURACY
         for i in np.flatnonzero(~ramp).tolist():
-            rule = _solve(rows, problem, merged, criterion, *tried[i], budget).rule
-            table["accuracy"][i], table["gap"][i] = judge_rule(rule, fresh)
+            rule = _solve(rows, problem, merged, criterion, *tried[i], budget, cut).rule
+            table[judged][i], table["gap"][i] = judge_rule(rule, fresh, gain)
         first = np.nan_to_num(columns[:, -1])
-        best = choose_best(width, first, table["accuracy"], float(first[0]), met)
+        best = choose_best(width, first, table[judged], float(first[0]), met)
     else:
         table = {name: column[:0] for name, column in table.items()}
-    solution = _solve(rows, problem, merged, criterion, *tried[best], budget)
+    solution = _solve(rows, problem, merged, criterion, *tried[best], budget, cut)
     return solution, float(width[best]), tried[best][1], pd.DataFrame(table)
+
+
+def name_judged(objective: Objective) -> str:
+    """Return the candidates' column of what they are judged by."""
+    return "accuracy" if objective == "accuracy" else "objective"
+
+
+def weigh_labels(objective: Objective, labelled: ThresholdProblem) -> tuple[float, float]:
+    """Return how often the objective counts rows labelled 0 and 1, once the label that counts more.
+
+    The share of right decisions among rows that are so counted is the accuracy, the balanced
+    accuracy, or the share of the costs of all errors that is saved.
+    """
+    negative, positive = (
+        sum(segment.total for segment in labelled.segments[label::2]) for label in (0, 1)
+    )
+    gain = weigh_objective(cast("Served", objective), positive, negative)
+    most = max(gain.positive, gain.negative)
+    return gain.negative / most, gain.positive / most
 
 
 def trace_budgets(
@@ -175,14 +202,17 @@ def judge_thresholds(labelled: ThresholdProblem, rule: ThresholdRule) -> tuple[f
     return right, float(np.ptp(chosen[present].sum(axis=1) / total[present].sum(axis=1)))
 
 
-def judge_rule(rule: ThresholdRule | RampRule, rows: ScoredRows) -> tuple[float, float]:
-    """Return the exact expected accuracy of a rule, and max − min of E[h | cell]; O(n)."""
+def judge_rule(
+    rule: ThresholdRule | RampRule, rows: ScoredRows, gain: tuple[float, float] = (1.0, 1.0)
+) -> tuple[float, float]:
+    """Return what `expect_accuracy` does, of a rule whose cells all have weight; O(n)."""
     if rows.y is None:
         raise ValueError("rows without labels cannot judge a rule")
     h = rule.probability(rows.signed, rows.code)
     right = np.where(rows.y == 1, h, 1.0 - h)
     rates = measure_rates(h, rows)
-    return float(np.average(right, weights=rows.weight)), float(np.ptp(rates))
+    counted = rows.weight * np.asarray(gain)[rows.y]
+    return float(np.average(right, weights=counted)), float(np.ptp(rates))
 
 
 def measure_rates(h: np.ndarray, rows: ScoredRows) -> np.ndarray:
@@ -200,13 +230,14 @@ def _draw_lines(
     widths: np.ndarray,
     rates: np.ndarray,
     budget: float,
+    cut: float,
 ) -> list[Lines]:
     """Return the optimal lines of every cell for candidates of widths > 0, (G,), and rates."""
     if criterion == "equal_opportunity":
-        return draw_opportunity(problem, widths, rates[:, 0], budget)
+        return draw_opportunity(problem, widths, rates[:, 0], budget, cut)
     if merged is None:
-        return draw_odds(problem, widths, rates, budget)
-    drawn = draw_covariance(problem, widths, budget)
+        return draw_odds(problem, widths, rates, budget, cut)
+    drawn = draw_covariance(problem, widths, budget, cut)
     return [drawn[code] for code in merged.tolist()]
 
 
@@ -226,10 +257,11 @@ def _solve(
     width: float,
     rate: Any,
     budget: float,
+    cut: float,
 ) -> Solution:
     """Return the solution of one candidate, its rule by cell."""
     options: dict[str, Any] = {"width": width, "budget": budget, "weight": rows.weight}
-    options["problem"] = problem
+    options |= {"problem": problem, "cut": cut}
     groups = (rows.signed, rows.code, rows.n_groups)
     if criterion == "equal_opportunity":
         return solve_opportunity(*groups, rate=rate, **options)

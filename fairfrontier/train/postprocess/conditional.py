@@ -8,6 +8,8 @@ the signs of z, so w is 0 where that meets the bounds, and else the root nearest
 the nearest bound. Between two neighbouring breakpoints f/z or (f − γ)/z the mean is linear, and
 Newton's steps end at the root, up to rounding. Each takes O(log n) by running sums of the scores.
 
+With a ``cut``, the score from which on decision 1 pays, f − cut is the gain in place of f.
+
 `odds.solve_odds` has two such constraints per group.
 
 References
@@ -47,6 +49,7 @@ def solve_covariance(
     *,
     width: float,
     budget: float,
+    cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
 ) -> Solution:
@@ -69,7 +72,7 @@ def solve_covariance(
     cells, z, lines = cross(inside, rows.code), xp.astype(inside, xp.float64), []
     if width > 0:
         problem = problem or build_problem(rows.score, cells, 2 * n_subgroups, rows.weight)
-        drawn = draw_covariance(problem, np.array([width]), budget)
+        drawn = draw_covariance(problem, np.array([width]), budget, cut)
         lines = [each.pick(0) for each in drawn]
     for group, (positions, share) in enumerate(rows.groups()):
         own = xp.take(inside, positions)
@@ -79,25 +82,30 @@ def solve_covariance(
             continue
         f = xp.take(rows.score, positions)
         centred = xp.where(own, xp.full_like(share, 1.0 - rho), xp.full_like(share, -rho))
-        root = _find_threshold(f, centred, share, -budget, budget)
+        root = _find_threshold(f - cut, centred, share, -budget, budget)
         for cell, pull, coin in ((~own, -rho, root.coins[1]), (own, 1.0 - rho, root.coins[0])):
-            threshold = root.value * pull
-            lines.append(_draw_threshold(f[cell], centred[cell], root.value, coin, threshold))
+            threshold = root.value * pull + cut
+            line = _draw_threshold(f[cell], centred[cell], root.value, coin, threshold, cut)
+            lines.append(line)
     return conclude(
         rows, lines, cells, [z], np.ones((n_subgroups, 1)),
         np.array([line.multiplier for line in lines[::2]]),
-        width=width, targets=[0.0], half=budget,
+        width=width, targets=[0.0], half=budget, cut=cut,
     )  # fmt: skip
 
 
-def draw_covariance(problem: ThresholdProblem, width: np.ndarray, budget: float) -> list[Lines]:
+def draw_covariance(
+    problem: ThresholdProblem, width: np.ndarray, budget: float, cut: float = 0.0
+) -> list[Lines]:
     """Return the optimal lines for candidates (G,) of widths > 0, by code 2 · subgroup + member."""
     cells = problem.segments
     pairs = zip(cells[::2], cells[1::2], strict=True)
-    return [lines for pair in pairs for lines in _solve_subgroup(pair, width, budget)]
+    return [lines for pair in pairs for lines in _solve_subgroup(pair, width, budget, cut)]
 
 
-def _solve_subgroup(pair: tuple[Segment, Segment], width: np.ndarray, budget: float) -> list[Lines]:
+def _solve_subgroup(
+    pair: tuple[Segment, Segment], width: np.ndarray, budget: float, cut: float
+) -> list[Lines]:
     """Return the lines of a subgroup's others and members."""
     others, members = (segment.total for segment in pair)
     share = (others / (others + members), members / (others + members))
@@ -107,14 +115,14 @@ def _solve_subgroup(pair: tuple[Segment, Segment], width: np.ndarray, budget: fl
     def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = np.zeros_like(w), np.zeros_like(w)
         for segment, pull, part in zip(hosts, pulls, share, strict=True):
-            seen = integrate(segment, -w * pull / width, 1.0 / width)
+            seen = integrate(segment, -(w * pull + cut) / width, 1.0 / width)
             value += part * pull * seen.chosen
             slope -= part * pull**2 * seen.mass / width
         return value, slope
 
     bound = np.full(width.shape, budget)
     root, zeros = find_roots(mean, -bound, bound), np.zeros_like(width)
-    return [Lines(root * pull, zeros, 1.0 / width, root[:, None], zeros) for pull in pulls]
+    return [Lines(root * pull + cut, zeros, 1.0 / width, root[:, None], zeros) for pull in pulls]
 
 
 def solve_opportunity(
@@ -125,6 +133,7 @@ def solve_opportunity(
     width: float,
     rate: float,
     budget: float,
+    cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
 ) -> Solution:
@@ -142,7 +151,7 @@ def solve_opportunity(
     xp = array_namespace(rows.score)
     if width > 0:
         problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
-        drawn = draw_opportunity(problem, np.array([width]), np.array([rate]), budget)
+        drawn = draw_opportunity(problem, np.array([width]), np.array([rate]), budget, cut)
         lines, scales = [each.pick(0) for each in drawn], _scale(problem)
     else:
         lines, scales = [], np.zeros(n_groups)
@@ -151,38 +160,41 @@ def solve_opportunity(
             eta = (1.0 + f) / 2.0
             scales[group] = float(xp.sum(share * eta))
             scale = float(scales[group]) or 1.0
-            root = _find_threshold(f, eta / scale, share, rate - budget / 2, rate + budget / 2)
+            bounds = (rate - budget / 2, rate + budget / 2)
+            root = _find_threshold(f - cut, eta / scale, share, *bounds)
             w = root.value / scale
-            line = _draw_threshold(f, eta / scale, root.value, root.coins[0], w / (2.0 - w))
+            threshold = (2.0 * cut + w) / (2.0 - w)
+            line = _draw_threshold(f, eta / scale, root.value, root.coins[0], threshold, cut)
             lines.append(replace(line, multiplier=(w,)))
     return conclude(
         rows, lines, rows.code, [(1.0 + rows.score) / 2.0], scales[:, None],
         np.array([line.multiplier for line in lines]),
-        width=width, targets=[rate], half=budget / 2,
+        width=width, targets=[rate], half=budget / 2, cut=cut,
     )  # fmt: skip
 
 
 def draw_opportunity(
-    problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float
+    problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float, cut: float = 0.0
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0 and rates."""
     pairs = zip(map(host_share, problem.segments), _scale(problem).tolist(), strict=True)
-    return [_solve_group(*pair, width, rate, budget / 2) for pair in pairs]
+    return [_solve_group(*pair, width, rate, budget / 2, cut) for pair in pairs]
 
 
 def _solve_group(
-    segment: Segment, scale: float, width: np.ndarray, rate: np.ndarray, half: float
+    segment: Segment, scale: float, width: np.ndarray, rate: np.ndarray, half: float, cut: float
 ) -> Lines:
     """Return the lines of one group, whose E[η] is ``scale``."""
 
     def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen = integrate(segment, -w / (2.0 * width), (1.0 - w / 2.0) / width)
+        seen = integrate(segment, -(w + 2.0 * cut) / (2.0 * width), (1.0 - w / 2.0) / width)
         steep = (seen.mass + 2.0 * seen.moment + seen.square) / (4.0 * width)
         return (seen.chosen + seen.pull) / (2.0 * scale), -steep / scale
 
     zeros = np.zeros_like(width)
     w = find_roots(mean, rate - half, rate + half) if scale > 0 else zeros
-    return Lines(w / (2.0 - w), zeros, (1.0 - w / 2.0) / width, w[:, None], zeros)
+    centre = (2.0 * cut + w) / (2.0 - w)
+    return Lines(centre, zeros, (1.0 - w / 2.0) / width, w[:, None], zeros)
 
 
 def _scale(problem: ThresholdProblem) -> np.ndarray:
@@ -255,7 +267,9 @@ def _search(breaks: Array, mean: Callable[[float], float], limit: float) -> int:
     return first
 
 
-def _draw_threshold(f: Array, z: Array, w: float, coin: float, threshold: float) -> Line:
+def _draw_threshold(
+    f: Array, z: Array, w: float, coin: float, threshold: float, cut: float
+) -> Line:
     """Return the threshold with a coin of rows whose z have one sign.
 
     Its centre is the score that ties, or else separates the same rows as w z does: rounding in w z
@@ -263,8 +277,8 @@ def _draw_threshold(f: Array, z: Array, w: float, coin: float, threshold: float)
     """
     xp = array_namespace(f)
     free = z == 0
-    ratio = f / xp.where(free, xp.ones_like(z), z)
-    above = (free & (f > 0)) | ((z > 0) & (ratio > w)) | ((z < 0) & (ratio < w))
+    ratio = (f - cut) / xp.where(free, xp.ones_like(z), z)
+    above = (free & (f > cut)) | ((z > 0) & (ratio > w)) | ((z < 0) & (ratio < w))
     tied = ~free & (ratio == w)
     if bool(xp.any(tied)):
         return Line(float(xp.min(f[tied])), coin, math.inf, (w,))

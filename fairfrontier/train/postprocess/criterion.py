@@ -35,7 +35,7 @@ class Solution:
     violation : ndarray of float64, shape (n_groups,)
         Largest distance of ``reached`` from its bounds; 0 up to rounding where they can be met.
     objective : float
-        Σ w [(γ/2) h² − h f] / Σ w.
+        Σ w [(γ/2) h² − h g] / Σ w, with g the gain of decision 1.
     gap : float
         ``objective`` minus the Lagrangian dual at ``multiplier``, 0 up to rounding; with relaxed
         bounds for groups that cannot meet the original ones.
@@ -121,10 +121,12 @@ def conclude(
     width: float,
     targets: Sequence[float],
     half: float,
+    cut: float,
 ) -> Solution:
     """Return the solution with the quantities measured on all rows.
 
-    The dual value is −E ξ_γ(f − Σ m_j z_j) − Σ_k P(k) Σ_j scale_kj (m_kj τ_j + |m_kj| half_k).
+    The dual value is −E ξ_γ(g − Σ m_j z_j) − Σ_k P(k) Σ_j scale_kj (m_kj τ_j + |m_kj| half_k),
+    with g = f − ``cut``.
 
     Parameters
     ----------
@@ -143,7 +145,7 @@ def conclude(
     rule = RampRule(*(np.ascontiguousarray(column) for column in table.T))
     h = rule.probability(rows.score, cells)
     mass = to_numpy(segment_sum(rows.weight, rows.code, rows.n_groups))
-    excess = rows.score
+    gain = excess = rows.score - cut
     reached = np.full(scales.shape, np.nan)
     for j, z in enumerate(features):
         mean = to_numpy(segment_sum(rows.weight * z * h, rows.code, rows.n_groups)) / mass
@@ -157,7 +159,7 @@ def conclude(
     price = scales * (multiplier * np.asarray(targets) + np.abs(multiplier) * bound[:, None])
     xi = conjugate(excess, width)
     dual = -float(xp.sum(rows.weight * xi)) - float(mass @ price.sum(axis=1))
-    primal = float(xp.sum(rows.weight * (width / 2.0 * h * h - h * rows.score)))
+    primal = float(xp.sum(rows.weight * (width / 2.0 * h * h - h * gain)))
     objective, gap = primal / mass.sum(), (primal - dual) / mass.sum()
     closed = abs(gap) <= ACCURACY * (1.0 + np.abs(multiplier).max())
     single = scales.shape[1] == 1

@@ -193,20 +193,20 @@ def find_roots(
 
 
 def judge_lines(
-    labelled: ThresholdProblem, lines: Sequence[Lines]
+    labelled: ThresholdProblem, lines: Sequence[Lines], gain: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return expected accuracy, and max − min of E[h | cell], of G candidates, shapes (G,).
 
     ``labelled`` is built from codes 2 k + y, and ``lines`` are those of its cells k, which all have
-    weight.
+    weight; ``gain`` is as in `expect_accuracy`.
     """
     right, rates = np.zeros(lines[0].centre.size), []
     for k, line in enumerate(lines):
         zero, one = (segment.on_host() for segment in labelled.segments[2 * k : 2 * k + 2])
         chosen = [_choose(segment, line) for segment in (zero, one)]
-        right += chosen[1] + zero.total - chosen[0]
+        right += gain[1] * chosen[1] + gain[0] * zero.total - gain[0] * chosen[0]
         rates.append((chosen[0] + chosen[1]) / (zero.total + one.total))
-    return right / labelled.total, np.ptp(rates, axis=0)
+    return right / labelled.weigh(gain), np.ptp(rates, axis=0)
 
 
 def _choose(segment: Segment, line: Lines) -> np.ndarray:

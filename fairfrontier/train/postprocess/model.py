@@ -41,6 +41,11 @@ class PostProcessed:
         return self.processor.randomized
 
     @property
+    def cut_(self) -> float:
+        """The least probability that is decided 1 where nothing is drawn."""
+        return self.processor.cut_
+
+    @property
     def classes_(self) -> np.ndarray:
         """The labels in ascending order; the last one is the positive one."""
         return self.processor.classes_

@@ -5,10 +5,11 @@
 
 with η = (1 + f)/2: the true and the false positive rate as the scores estimate them, since y is
 unknown where the rule is applied. Ours, after the paper's Appendix E. Both rates are linear in h,
-and so is the gain: E[h f | k] = E[η | k] · tpr − E[1−η | k] · fpr.
+and so is the gain: E[h f | k] = E[η | k] · tpr − E[1−η | k] · fpr. With a cut c it is E[h (f − c)],
+in which these two terms count 1 − c and 1 + c times.
 
 The rates that a group can reach lie between its ROC curve, whose points are thresholds with a
-coin, and the curve mirrored at (½, ½). Inside, h = clip((f − a η − b (1 − η))/γ, 0, 1).
+coin, and the curve mirrored at (½, ½). Inside, h = clip((f − c − a η − b (1 − η))/γ, 0, 1).
 
 References
 ----------
@@ -52,6 +53,7 @@ def solve_odds(
     width: float,
     rates: tuple[float, float],
     budget: float,
+    cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
 ) -> Solution:
@@ -77,36 +79,38 @@ def solve_odds(
     rows = read_rows(score, code, n_groups, weight, *settings, ("budget", budget))
     problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
     curves = [_Curve(segment) for segment in problem.segments]
-    groups = _draw_groups(curves, np.array([width]), np.array([rates]), budget)
+    groups = _draw_groups(curves, np.array([width]), np.array([rates]), budget, cut)
     lines = [group.pick(0) for group in groups]
     eta = (1.0 + rows.score) / 2.0
     return conclude(
         rows, lines, rows.code, [eta, 1.0 - eta],
         np.array([(curve.p, curve.q) for curve in curves]),
         np.array([line.multiplier for line in lines]),
-        width=width, targets=rates, half=budget / 2,
+        width=width, targets=rates, half=budget / 2, cut=cut,
     )  # fmt: skip
 
 
 def draw_odds(
-    problem: ThresholdProblem, width: np.ndarray, rates: np.ndarray, budget: float
+    problem: ThresholdProblem, width: np.ndarray, rates: np.ndarray, budget: float, cut: float = 0.0
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0, (G, 2) of rates."""
-    return _draw_groups([_Curve(segment) for segment in problem.segments], width, rates, budget)
+    curves = [_Curve(segment) for segment in problem.segments]
+    return _draw_groups(curves, width, rates, budget, cut)
 
 
 def _draw_groups(
-    curves: Sequence[_Curve], width: np.ndarray, rates: np.ndarray, budget: float
+    curves: Sequence[_Curve], width: np.ndarray, rates: np.ndarray, budget: float, cut: float
 ) -> list[Lines]:
     tpr, fpr = rates.T
-    mixed = _solve_mixed([c for c in curves if c.p > 0 and c.q > 0], width, tpr, fpr, budget / 2)
+    inner = [curve for curve in curves if curve.p > 0 and curve.q > 0]
+    mixed = _solve_mixed(inner, width, tpr, fpr, budget / 2, cut)
     lines = []
     for curve in curves:
         if curve.p > 0 and curve.q > 0:
             lines.append(next(mixed))
         else:
             side = (fpr, -1.0) if curve.p == 0 else (tpr, 1.0)
-            lines.append(_solve_one_sided(width, *side, budget / 2))
+            lines.append(_solve_one_sided(width, *side, budget / 2, cut))
     return lines
 
 
@@ -129,7 +133,12 @@ class _Curve:
 
 
 def _solve_mixed(
-    curves: Sequence[_Curve], width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+    curves: Sequence[_Curve],
+    width: np.ndarray,
+    tpr: np.ndarray,
+    fpr: np.ndarray,
+    half: float,
+    cut: float,
 ) -> Iterator[Lines]:
     """Yield the optimal lines of groups whose scores are not all −1, nor all 1."""
     inside = np.ones((len(curves), *width.shape), dtype=bool)
@@ -144,42 +153,51 @@ def _solve_mixed(
             beyond = within & (reached - start >= half - TOLERANCE)
             relaxed = np.maximum(0.0, reached - start - half)
             score = curve.segment.score
-            drawn.append((beyond, _draw_curve(score, width, row, coin, sign, relaxed)))
+            drawn.append((beyond, _draw_curve(score, width, row, coin, sign, relaxed, cut)))
             within &= ~beyond
     # Without bounds there is nothing to search for.
     tpr, fpr = (np.where(inside, rate, np.nan) for rate in (tpr, fpr))
     for k, multipliers in enumerate(
-        zip(*_solve_inside(curves, width, tpr, fpr, half), strict=True)
+        zip(*_solve_inside(curves, width, tpr, fpr, half, cut), strict=True)
     ):
-        lines = _draw_line(width, *multipliers)
+        lines = _draw_line(width, *multipliers, cut)
         for beyond, others in drawn[2 * k : 2 * k + 2]:
             for values, chosen in zip(lines, others, strict=True):
                 values[beyond] = chosen[beyond]
         yield lines
 
 
-def _draw_line(width: np.ndarray, a: np.ndarray, b: np.ndarray) -> Lines:
-    """Return the lines (f − a (1+f)/2 − b (1−f)/2)/γ, given at f = 0."""
-    level, slope = _find_line(width, a, b)
+def _draw_line(width: np.ndarray, a: np.ndarray, b: np.ndarray, cut: float) -> Lines:
+    """Return the lines (f − cut − a (1+f)/2 − b (1−f)/2)/γ, given at f = 0."""
+    level, slope = _find_line(width, a, b, cut)
     zeros = np.zeros((2, width.size))
     return Lines(zeros[0], level, slope, np.stack([a, b], axis=1), zeros[1])
 
 
-def _find_line(width: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return -(a + b) / (2.0 * width), (1.0 - (a - b) / 2.0) / width
+def _find_line(
+    width: np.ndarray, a: np.ndarray, b: np.ndarray, cut: float
+) -> tuple[np.ndarray, np.ndarray]:
+    return -(a + b + 2.0 * cut) / (2.0 * width), (1.0 - (a - b) / 2.0) / width
 
 
-def _solve_one_sided(width: np.ndarray, rate: np.ndarray, f: float, half: float) -> Lines:
+def _solve_one_sided(
+    width: np.ndarray, rate: np.ndarray, f: float, half: float, cut: float
+) -> Lines:
     """Solve a group whose scores are all f = ±1: one rate only, and h is one number."""
-    free = np.clip(f / width, 0.0, 1.0)
+    free = np.clip((f - cut) / width, 0.0, 1.0)
     h = np.clip(free, rate - half, rate + half)
-    shift = np.where(h == free, 0.0, f - width * h)
+    shift = np.where(h == free, 0.0, f - cut - width * h)
     zero = np.zeros_like(width)
-    return _draw_line(width, *((shift, zero) if f > 0 else (zero, shift)))
+    return _draw_line(width, *((shift, zero) if f > 0 else (zero, shift)), cut)
 
 
 def _solve_inside(
-    curves: Sequence[_Curve], width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+    curves: Sequence[_Curve],
+    width: np.ndarray,
+    tpr: np.ndarray,
+    fpr: np.ndarray,
+    half: float,
+    cut: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a and b, (K, G), of points inside of the curves: a search for b with one for a.
 
@@ -190,7 +208,7 @@ def _solve_inside(
 
     def evaluate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return tpr and fpr, and −∂tpr/∂a, −∂fpr/∂b and −∂tpr/∂b · p."""
-        seen = integrate(stack, *_find_line(width, a, b))
+        seen = integrate(stack, *_find_line(width, a, b, cut))
         four = 4.0 * width
         return (
             (seen.chosen + seen.pull) / 2.0 / p,
@@ -245,6 +263,7 @@ def _draw_curve(
     coin: np.ndarray,
     sign: float,
     relaxed: np.ndarray,
+    cut: float,
 ) -> Lines:
     """Return lines that choose all scores above that of ``row`` (below, where sign is −1).
 
@@ -260,11 +279,11 @@ def _draw_curve(
     up, down = np.where(t < 1, 1.0 - t, np.inf), np.where(t > -1, 1.0 + t, np.inf)
     steepest = np.max([
         np.zeros_like(t), (1.0 - coin) / above, coin / below,
-        sign * (1.0 / width - level) / up, sign * (1.0 / width + level) / down,
+        sign * ((1.0 - cut) / width - level) / up, sign * ((1.0 + cut) / width + level) / down,
     ], axis=0)  # fmt: skip
     slope = sign * steepest
-    a = 1.0 - width * (level + slope * (1.0 - t))
-    b = -1.0 - width * (level - slope * (1.0 + t))
+    a = 1.0 - cut - width * (level + slope * (1.0 - t))
+    b = -1.0 - cut - width * (level - slope * (1.0 + t))
     return Lines(t, level, slope, np.stack([a, b], axis=1), relaxed)
 
 
@@ -276,17 +295,18 @@ def propose_rates(
     criterion: Literal["equal_opportunity", "equalized_odds"],
     weight: Array | None = None,
     count: int = 5,
+    cut: float = 0.0,
 ) -> np.ndarray:
     """Propose rates that every group can reach, to choose from by accuracy on validation rows.
 
     Returns float64 of shape (count + 1,), true positive rates, or (count + 1, 2), (tpr, fpr). The
-    first has the highest expected accuracy among all rules without a width, if the scores are
-    calibrated. The others are spread evenly between the lowest and the highest rate of the groups
-    under 1{f ≥ 0}: of true positives, or of false positives with the highest true positive rate
-    that all groups reach beside it.
+    first has the highest E[h (f − cut)] among all rules without a width: at the cut 0, if the
+    scores are calibrated, the highest expected accuracy. The others are spread evenly between the
+    lowest and the highest rate of the groups under 1{f ≥ cut}: of true positives, or of false
+    positives with the highest true positive rate that all groups reach beside it.
 
     The best common rates lie on the lowest of the groups' ROC curves. Between neighbouring vertices
-    all curves are straight, so accuracy is best at a vertex, or where two of them cross next to the
+    all curves are straight, so the gain is best at a vertex, or where two of them cross next to the
     best vertex. Groups whose scores are all 1 or all −1 impose no bound. O(n K log n). ValueError
     for another criterion, or as from `read_rows`.
     """
@@ -294,7 +314,7 @@ def propose_rates(
         raise ValueError(f"no rates are proposed for {criterion!r}")
     rows = read_rows(score, code, n_groups, weight)
     return propose_for(
-        build_problem(rows.score, rows.code, n_groups, rows.weight), criterion, count
+        build_problem(rows.score, rows.code, n_groups, rows.weight), criterion, count, cut
     )
 
 
@@ -302,6 +322,7 @@ def propose_for(
     problem: ThresholdProblem,
     criterion: Literal["equal_opportunity", "equalized_odds"],
     count: int = 5,
+    cut: float = 0.0,
 ) -> np.ndarray:
     """Propose rates for scores that are sorted already; see `propose_rates`."""
     groups = [_Curve(segment) for segment in problem.segments]
@@ -311,8 +332,9 @@ def propose_for(
     if not groups:
         return np.full((count + 1,) if criterion == "equal_opportunity" else (count + 1, 2), 0.5)
     curves = [(group.fpr[::-1].copy(), group.tpr[::-1].copy()) for group in groups]
-    own = [np.searchsorted(group.segment.score, 0.0) for group in groups]
-    p, q = share * [group.p for group in groups], share * [group.q for group in groups]
+    own = [np.searchsorted(group.segment.score, cut) for group in groups]
+    p = (1.0 - cut) * share * [group.p for group in groups]
+    q = (1.0 + cut) * share * [group.q for group in groups]
     if criterion == "equal_opportunity":
         reached = [group.tpr[row] for group, row in zip(groups, own, strict=True)]
         spread = np.linspace(min(reached), max(reached), count)
@@ -330,13 +352,13 @@ def propose_for(
     def lowest(fpr: np.ndarray) -> np.ndarray:
         return np.asarray(np.min([np.interp(fpr, *curve) for curve in curves], axis=0))
 
-    def accuracy(fpr: np.ndarray) -> np.ndarray:
+    def gain_along(fpr: np.ndarray) -> np.ndarray:
         return np.asarray(p.sum() * lowest(fpr) - q.sum() * fpr)
 
     vertices = merge_runs([fpr for fpr, _ in curves])
-    top = _find_top(accuracy, vertices)
+    top = _find_top(gain_along, vertices)
     candidates = np.append(vertices[top], _crossings(curves, vertices[max(top - 1, 0) : top + 2]))
-    best = candidates[np.argmax(accuracy(candidates))]
+    best = candidates[np.argmax(gain_along(candidates))]
     reached = [group.fpr[row] for group, row in zip(groups, own, strict=True)]
     fpr = np.concatenate([[best], np.linspace(min(reached), max(reached), count)])
     return np.stack([lowest(fpr), fpr], axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
+from fairfrontier.train.objective import Objective, choose_cut, read_costs
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind, fit_calibration
@@ -37,6 +39,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 # On a narrower ramp there are too few double-precision numbers.
 LEAST_WIDTH = 1e-6
+# At −1 or 1 one of the decisions would never gain.
+MOST_CUT = 1.0 - 1e-6
 
 
 @method("randomized_threshold")
@@ -53,6 +57,10 @@ class RandomizedThreshold(PostProcessor):
     ----------
     attributes, scale
         As in `PostProcessor`; a study's YAML may name the attributes.
+    objective : {"accuracy", "balanced_accuracy"} or mapping
+        What width and rate are chosen by; of costs, written ``{"costs": {"false_positive": 1,
+        "false_negative": 5}}``, the sum that is saved. With any but accuracy, the paper's, f − c
+        stands in place of f in (6), with c the cut of the fitted rows that is best for it.
     criterion : {"parity", "covariance", "equal_opportunity", "equalized_odds"}
         What is equal over the groups: the rate of decision 1, as above; the covariance of decision
         and group inside every subgroup (``attributes`` is then one attribute of two levels); and,
@@ -71,8 +79,9 @@ class RandomizedThreshold(PostProcessor):
     width_grid : sequence of float
         Widths to choose from; the paper's by default.
     rate_offsets : sequence of float
-        Rates to choose from under parity, as differences from E[y] on the fitted rows, cut to
-        [0, 1]. The criteria on error rates choose from those of `odds.propose_rates`.
+        Rates to choose from under parity, as differences from E[y] on the fitted rows, or with
+        another objective than accuracy from E[1{f ≥ c}], cut to [0, 1]. The criteria on error
+        rates choose from those of `odds.propose_rates`.
     solver : {"exact", "histogram", "sgd", "authors"}
         One sort; counts in bins; the paper's projected SGD; its authors' schedule. All but
         ``exact`` are for parity and widths above 0. The two descents solve for a width and a rate
@@ -100,17 +109,19 @@ class RandomizedThreshold(PostProcessor):
         Plain facts: the objective of (6), duality gap, the fitted rows of each cell and E[h] on
         them, which constraints bind, whether the solver met them, steps.
     candidates_ : DataFrame
-        One row for each width and rate tried: expected accuracy and ``gap``, the largest less the
-        smallest E[h | cell], both exact expectations on ``validation``. Empty without a choice.
+        One row for each width and rate tried: expected ``accuracy``, or for another objective its
+        share of what right decisions would gain, ``objective``; and ``gap``, the largest less the
+        smallest E[h | cell], all exact expectations on ``validation``. Empty without a choice.
     calibration_ : Calibration or None
 
     Notes
     -----
     O(n log n) for one sort, with or without a choice, and some hundred steps of O(log n) for each
-    candidate and group: 1,000,000 rows of ten groups take .1 to .3 s. The choice is by expected
-    accuracy on ``validation`` (or else the fitted rows); ties, to nine decimals, go to the smallest
-    width, then the rate nearest to E[y] (to the first of those proposed), then the lowest.
-    Candidates that violate a criterion on error rates come last. Without a choice y is not needed.
+    candidate and group: 1,000,000 rows of ten groups take .1 to .3 s. The choice is by the expected
+    objective on ``validation`` (or else the fitted rows); ties, to nine decimals, go to the
+    smallest width, then the rate nearest to E[y] or E[1{f ≥ c}] (to the first of those proposed),
+    then the lowest. Candidates that violate a criterion on error rates come last. With the
+    objective accuracy and without a choice y is not needed.
 
     The guarantee holds on the fitted rows. On others rates differ by sampling error, and under the
     criteria on error rates also by that of the scores.
@@ -142,6 +153,7 @@ class RandomizedThreshold(PostProcessor):
         self,
         *,
         attributes: int | list[int] | None = None,
+        objective: Objective = "accuracy",
         criterion: Criterion = "parity",
         within: int | list[int] | None = None,
         budget: float = 0.0,
@@ -159,6 +171,7 @@ class RandomizedThreshold(PostProcessor):
         random_state: int = 0,
     ) -> None:
         self.attributes = attributes
+        self.objective = objective
         self.criterion = criterion
         self.within = within
         self.budget = budget
@@ -179,6 +192,9 @@ class RandomizedThreshold(PostProcessor):
         """Raise ConfigError for invalid parameters."""
         super().check()
         parity = self.criterion == "parity"
+        known = not isinstance(self.objective, str) or self.objective in self.objectives
+        self.require("objective", known, "accuracy, balanced_accuracy or costs")
+        read_costs(self.objective)
         self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
         self.require("solver", self.solver in SOLVERS, f"one of {', '.join(SOLVERS)}")
         self.require("solver", parity or self.solver == "exact", "exact with this criterion")
@@ -268,42 +284,55 @@ class RandomizedThreshold(PostProcessor):
         if self._chooses():
             self._need_labels(labels, "width" if self.width is None else "rate")
             fresh = rows if validation is None else self._read_validation(validation)
-        facts = self._choose(rows, fresh)
+        cut = self._find_cut(rows)
+        facts = self._choose(rows, fresh, cut)
         if self.solver in ("sgd", "authors"):
-            descent = self._descend(rows)
-            self.rule_ = descent.rule
+            descent = self._descend(rows, cut)
+            self.rule_ = replace(descent.rule, threshold=descent.rule.threshold + cut)
             facts = {"dual_objective": descent.objective, "steps": descent.steps}
         h = self.rule_.probability(signed, code)
         counts = np.bincount(code, minlength=rows.n_groups)
         self.result_ = {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
         return self
 
-    def _choose(self, rows: ScoredRows, fresh: ScoredRows) -> dict[str, Any]:
+    def _find_cut(self, rows: ScoredRows) -> float:
+        """Return the score from which on decision 1 pays, c: 0 for the accuracy."""
+        if self.objective == "accuracy":
+            return 0.0
+        y, chance = self._need_labels(rows.y, "objective"), (1.0 + rows.signed) / 2.0
+        cut = 2.0 * choose_cut(chance, y, rows.weight, self.objective) - 1.0
+        return min(max(cut, -MOST_CUT), MOST_CUT)
+
+    def _choose(self, rows: ScoredRows, fresh: ScoredRows, cut: float) -> dict[str, Any]:
         """Set rule, width, rate and candidates, and return the facts of the solution."""
+        served: dict[str, Any] = {"objective": self.objective, "cut": cut, "budget": self.budget}
         widths = list(self.width_grid) if self.width is None else [self.width]
         fixed: Any = self.rate
         if self.criterion != "parity":
             rate = tuple(fixed) if isinstance(fixed, Sequence) else fixed
             solution, self.width_, self.rate_, self.candidates_ = choose_conditional(
                 rows, fresh, self.cells_, self.criterion,
-                widths=widths, rate=rate, budget=self.budget,
+                widths=widths, rate=rate, **served,
             )  # fmt: skip
             self.rule_ = solution.rule
             return solution.describe()
         binned = self.solver == "histogram"
+        centre = self.base_rate_
+        if self.objective != "accuracy":
+            centre = float(np.average(rows.signed >= cut, weights=rows.weight))
         fitted, judging = (part.count(self.bins) if binned else part for part in (rows, fresh))
         thresholds, self.rate_, self.candidates_ = choose_parity(
             fitted.problem(),
             judging.labelled() if self._chooses() else None,
             widths=widths,
-            rates=list_rates(self.base_rate_, self.rate_offsets) if fixed is None else [fixed],
-            budget=self.budget,
-            centre=self.base_rate_ if fixed is None else fixed,
+            rates=list_rates(centre, self.rate_offsets) if fixed is None else [fixed],
+            centre=centre if fixed is None else fixed,
+            **served,
         )
         self.rule_, self.width_ = thresholds.rule, thresholds.rule.width
         return thresholds.describe()
 
-    def _descend(self, rows: ScoredRows) -> DescentResult:
+    def _descend(self, rows: ScoredRows, cut: float) -> DescentResult:
         options: dict[str, Any] = {
             "steps": self.steps,
             "batch_size": self.batch_size,
@@ -311,7 +340,7 @@ class RandomizedThreshold(PostProcessor):
         }
         solve: Any = solve_sgd if self.solver == "sgd" else solve_authors
         result: DescentResult = solve(
-            rows.signed,
+            rows.signed - cut,
             rows.code,
             rows.n_groups,
             width=self.width_,
@@ -357,7 +386,7 @@ class RandomizedThreshold(PostProcessor):
             raise InputError(
                 f"{self.name} requires y to be passed, but the target y is None: labels are needed "
                 f"for {purpose!r}.",
-                "Pass y, or give both width and rate, and no calibrate.",
+                "Pass y, or give both width and rate, the objective accuracy and no calibrate.",
             )
         return labels
 

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.objective import RANKED, Objective, read_costs
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
@@ -71,7 +73,7 @@ def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 class ShiftInference(PostProcessor):
     """Every group's scores, corrected to the base rate of all groups.
 
-    logit P(y=1 | x, k) = logit p(x) + logit π − logit π_k,   decided at one half
+    logit P(y=1 | x, k) = logit p(x) + logit π − logit π_k
 
     with p the model's score and π, π_k the base rates of all rows and of group k. This is Bayes'
     rule for a population in which group k had the base rate π. The groups' rates of decision 1 come
@@ -81,6 +83,9 @@ class ShiftInference(PostProcessor):
     ----------
     attributes, scale, random_state
         As in `PostProcessor`.
+    objective : str, mapping or None
+        What P(y=1 | x, k) is cut for on ``validation``, or else the fitted rows: an objective of
+        `choose_cut`. None decides at one half, as published.
     priors : {"labels", "em"}
         Where π_k comes from: the labels of the fitted rows, or their scores alone, by EM
         (``estimate_priors``). EM assumes scores calibrated for the base rate π in every group;
@@ -112,6 +117,7 @@ class ShiftInference(PostProcessor):
     """
 
     rescores: ClassVar[bool] = True
+    objectives: ClassVar[tuple[str, ...]] = RANKED
     paper: ClassVar[str] = "Saerens et al., Adjusting to new a priori probabilities, 2002"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
 
@@ -123,17 +129,21 @@ class ShiftInference(PostProcessor):
         *,
         attributes: int | list[int] | None = None,
         scale: Scale = "probability",
+        objective: Objective | None = None,
         priors: Literal["labels", "em"] = "labels",
         random_state: int = 0,
     ) -> None:
         self.attributes = attributes
         self.scale = scale
+        self.objective = objective
         self.priors = priors
         self.random_state = random_state
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         super().check()
+        if self.objective is not None:
+            read_costs(self.objective)
         self.require("priors", self.priors in ("labels", "em"), "labels or em")
 
     def fit(
@@ -143,8 +153,9 @@ class ShiftInference(PostProcessor):
         *,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
     ) -> Self:
-        """Estimate the base rates from scores X, labels y and group codes."""
+        """Estimate the base rates from scores X, labels y and group codes, and choose the cut."""
         self.check()
         signed, y = self.validate_training(X, y, groups)
         posterior = (1.0 + signed) / 2.0
@@ -172,7 +183,12 @@ class ShiftInference(PostProcessor):
                 if self.priors == "labels"
                 else "Set priors to labels, for scores that already depend on the group.",
             )
-        self.prior_, self.priors_ = prior, priors
+        self.prior_, self.priors_, self.cut_ = prior, priors, 0.5
+        if self.objective is not None:
+            if validation is not None:
+                signed, y = self.validate_rows(validation.X), self.encode_labels(validation.y)
+                code, weight = self.encode(validation.groups), validation.weight
+            self.tune_cut(self.probability(signed, code), y, weight, self.objective)
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -66,6 +66,10 @@ class ThresholdProblem:
         """Weight of all rows."""
         return sum(segment.total for segment in self.segments)
 
+    def weigh(self, gain: tuple[float, float]) -> float:
+        """Return the weight of rows by codes 2 k + y, where label y counts ``gain[y]`` times."""
+        return sum(gain[code % 2] * segment.total for code, segment in enumerate(self.segments))
+
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
@@ -204,7 +208,11 @@ def solve_exact(
 
 
 def solve_grid(
-    problem: ThresholdProblem, widths: Sequence[float], rates: Sequence[float], budget: float = 0.0
+    problem: ThresholdProblem,
+    widths: Sequence[float],
+    rates: Sequence[float],
+    budget: float = 0.0,
+    cut: float = 0.0,
 ) -> ThresholdGrid:
     """Solve (6) for every pair of a width γ ≥ 0 and a rate ρ ∈ [0, 1], from the one sort.
 
@@ -212,13 +220,16 @@ def solve_grid(
     below 1e-6 leaves double precision no room for the ramp: use 0. A bound ρ − ε/2 ≤ 0 or
     ρ + ε/2 ≥ 1 does not bind. Groups without weight keep t = 0. All pairs are solved at once by
     bisection over the breakpoints, O(K G log² n) for G pairs; the grid is on the host.
+
+    Where decision 1 gains f − ``cut`` in place of f, t is nearest to the cut instead of to 0, and
+    t − cut is the multiplier.
     """
     xp = array_namespace(problem.segments[0].score)
     where = device(problem.segments[0].score)
     width, rate = (axis.reshape(-1) for axis in np.meshgrid(widths, rates, indexing="ij"))
     gamma = xp.asarray(width, dtype=xp.float64, device=where)
     rho = xp.asarray(rate, dtype=xp.float64, device=where)
-    solved = [_solve_segment(segment, gamma, rho, budget) for segment in problem.segments]
+    solved = [_solve_segment(segment, gamma, rho, budget, cut) for segment in problem.segments]
     shape = (len(widths), len(rates))
 
     def gather(name: str) -> np.ndarray:
@@ -251,12 +262,13 @@ def weigh_rule(problem: ThresholdProblem, rule: ThresholdRule) -> np.ndarray:
 
 
 def expect_accuracy(
-    labelled: ThresholdProblem, grid: ThresholdGrid
+    labelled: ThresholdProblem, grid: ThresholdGrid, gain: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return expected accuracy and bias of every rule of a grid, both (n_widths, n_rates).
 
     They are E[y h + (1 − y)(1 − h)], and max_k E[h | k] − min_k E[h | k] over the groups that have
-    rows, exact on ``labelled``, which is built from codes 2 k + y for groups k and labels y.
+    rows, exact on ``labelled``, which is built from codes 2 k + y for groups k and labels y. In
+    the first a row with label y counts ``gain[y]`` times.
     """
     xp = array_namespace(labelled.segments[0].score)
     where = device(labelled.segments[0].score)
@@ -274,13 +286,15 @@ def expect_accuracy(
             to_numpy(_measure(segment, *rule)[0]).reshape(grid.objective.shape) for segment in pair
         ]
         totals = [segment.total for segment in pair]
-        right += chosen[1] + totals[0] - chosen[0]
+        right += gain[1] * chosen[1] + gain[0] * totals[0] - gain[0] * chosen[0]
         if sum(totals) > 0:
             rates.append((chosen[0] + chosen[1]) / sum(totals))
-    return right / labelled.total, np.ptp(np.stack(rates), axis=0)
+    return right / labelled.weigh(gain), np.ptp(np.stack(rates), axis=0)
 
 
-def _solve_segment(segment: Segment, width: Array, rate: Array, budget: float) -> dict[str, Array]:
+def _solve_segment(
+    segment: Segment, width: Array, rate: Array, budget: float, cut: float
+) -> dict[str, Array]:
     """Solve one group for pairs of width and rate, arrays of shape (G,)."""
     xp = array_namespace(width)
     total = segment.total
@@ -290,28 +304,32 @@ def _solve_segment(segment: Segment, width: Array, rate: Array, budget: float) -
         return {"threshold": zero, "coin": zero, "rate": missing, "binding": zero > 0.0,
                 "objective": zero, "dual_value": zero}  # fmt: skip
     low, high = (rate - budget / 2) * total, (rate + budget / 2) * total
-    ramp, bent = _find_ramp(segment, xp.where(width > 0, width, 1.0), low, high)
-    step, coin, forced = _find_coin(segment, low, high)
+    free = zero + cut
+    ramp, bent = _find_ramp(segment, xp.where(width > 0, width, 1.0), low, high, free)
+    step, coin, forced = _find_coin(segment, low, high, free)
     threshold = xp.where(width > 0, ramp, step)
     coin = xp.where(width > 0, zero, coin)
     mass, objective = _measure(segment, width, threshold, coin)
-    penalty = budget / 2 * xp.abs(threshold) + rate * threshold
+    multiplier = threshold - cut
+    penalty = budget / 2 * xp.abs(multiplier) + rate * multiplier
     return {
         "threshold": threshold,
         "coin": coin,
         "rate": mass / total,
         "binding": xp.where(width > 0, bent, forced),
-        "objective": objective / total,
+        "objective": (objective + cut * mass) / total,
         "dual_value": -penalty - _conjugate(segment, width, threshold) / total,
     }
 
 
-def _find_ramp(segment: Segment, width: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return t for widths > 0 and masses low ≤ Σ w h ≤ high, and whether t = 0 misses them."""
+def _find_ramp(
+    segment: Segment, width: Array, low: Array, high: Array, free: Array
+) -> tuple[Array, Array]:
+    """Return t for widths > 0 and masses low ≤ Σ w h ≤ high, and whether t = free misses them."""
     xp = array_namespace(width)
     score, mass, moment = segment.score, segment.mass, segment.moment
     n, slack = int(score.shape[0]), TOLERANCE * segment.total
-    start = _measure(segment, width, xp.zeros_like(width), None)[0]
+    start = _measure(segment, width, free, None)[0]
     above, below = start > high + slack, start < low - slack
     target = xp.where(above, high, low)
     limit = xp.where(above, target + slack, target - slack)
@@ -342,13 +360,14 @@ def _find_ramp(segment: Segment, width: Array, low: Array, high: Array) -> tuple
     pull = xp.take(moment, upper) - xp.take(moment, lower) + width * (top - target)
     root = xp.where(inner > 0, pull / xp.where(inner > 0, inner, 1.0), target)
     root = xp.minimum(xp.maximum(root, left), right)
-    zero = xp.zeros_like(root)
-    root = xp.where(above, xp.maximum(root, zero), xp.minimum(root, zero))
-    return xp.where(above | below, root, zero), above | below
+    root = xp.where(above, xp.maximum(root, free), xp.minimum(root, free))
+    return xp.where(above | below, root, free), above | below
 
 
-def _find_coin(segment: Segment, low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """Return t and the coin at it for width 0, and whether t = 0 without a coin misses the mass."""
+def _find_coin(
+    segment: Segment, low: Array, high: Array, free: Array
+) -> tuple[Array, Array, Array]:
+    """Return t and the coin at it for width 0, and whether t = free without one misses the mass."""
     xp = array_namespace(low)
     score, mass = segment.score, segment.mass
     total, slack = mass[-1], TOLERANCE * segment.total
@@ -361,14 +380,14 @@ def _find_coin(segment: Segment, low: Array, high: Array) -> tuple[Array, Array,
         through = xp.take(mass, xp.searchsorted(score, threshold, side="right"))
         return total - through, through - before
 
-    over, level = at(zero)
+    over, level = at(free)
     above, below = over > high + slack, over + level < low - slack
     # Rising, t stops at the first score with at most `high` above it; falling, at the last one
     # with at least `low` at or above it.
     rise = xp.searchsorted(mass, total - high - slack) - 1
     fall = xp.searchsorted(mass, total - low + slack, side="right") - 1
     position = xp.clip(xp.where(above, rise, fall), 0, n - 1)
-    threshold = xp.where(above | below, xp.take(score, position), zero)
+    threshold = xp.where(above | below, xp.take(score, position), free)
     over, level = at(threshold)
     wanted = xp.where(above, high, low) - over
     coin = xp.where(level > 0, wanted / xp.where(level > 0, level, 1.0), zero)

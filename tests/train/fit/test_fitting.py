@@ -272,14 +272,25 @@ def test_a_process_with_another_hash_seed_decides_alike(tmp_path, store):
     assert answer == hashlib.sha256(score.tobytes()).hexdigest()
 
 
-def test_a_corrected_score_is_kept(home, store):
+@pytest.mark.parametrize("objective", [None, "f1"])
+def test_a_corrected_score_is_kept_and_cut(home, store, objective):
     group = make_group(
-        then={"method": "shift_inference", "attributes": "origin"}, members=(Member(0, {}, {}),)
+        then={"method": "shift_inference", "attributes": "origin", "objective": objective},
+        members=(Member(0, {}, {}),),
     )
-    stored = read_scores(store.path(KIND, fit(group, store, home)) / "scores-0.npz")["test"]
-    base = read_scores(store.path(KIND, fit(group.base, store, home)) / "scores-0.npz")["test"]
+    entry, plain = (store.path(KIND, fit(each, store, home)) for each in (group, group.base))
+    stored, base = (read_scores(folder / "scores-0.npz")["test"] for folder in (entry, plain))
     assert not np.array_equal(stored.score, base.score)
-    np.testing.assert_array_equal(stored.decision, stored.score >= 0.5)
+    model, rule = (load_model(folder / "model-0") for folder in (plain, entry))
+    assert (rule.cut_ == 0.5) == (objective is None)
+    np.testing.assert_array_equal(stored.decision, stored.score >= rule.cut_)
+    part = load("loans", 0, select_on="validation", home=home).test
+    asked = predict_part(PostProcessed(model, rule), part)
+    np.testing.assert_array_equal(asked.decision, stored.decision)
+    for (_, decision), score in zip(
+        stored.counterfactuals["origin"], stored.counterfactual_scores["origin"], strict=True
+    ):
+        np.testing.assert_array_equal(decision, score >= rule.cut_)
 
 
 def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):

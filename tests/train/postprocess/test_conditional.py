@@ -16,6 +16,7 @@ from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means
 
 seeds = st.integers(0, 10**6)
+cuts = st.sampled_from([0.0, -0.6, 0.35])
 
 
 def draw_members(rows: Rows, seed: int) -> np.ndarray:
@@ -36,17 +37,17 @@ def decide(found, score, member, subgroup):
     return found.rule.probability(score, cross(member, subgroup))
 
 
-def covariance(rows: Rows, member: np.ndarray):
+def covariance(rows: Rows, member: np.ndarray, cut: float = 0.0):
     return solve_covariance(
         rows.score, member, rows.code, rows.n_groups,
-        width=rows.width, budget=rows.budget / 4, weight=rows.weight,
+        width=rows.width, budget=rows.budget / 4, weight=rows.weight, cut=cut,
     )  # fmt: skip
 
 
-def opportunity(rows: Rows):
+def opportunity(rows: Rows, cut: float = 0.0):
     return solve_opportunity(
         rows.score, rows.code, rows.n_groups,
-        width=rows.width, rate=rows.rate, budget=rows.budget, weight=rows.weight,
+        width=rows.width, rate=rows.rate, budget=rows.budget, weight=rows.weight, cut=cut,
     )  # fmt: skip
 
 
@@ -56,37 +57,38 @@ def without_negatives(rows: Rows) -> Rows:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=seeds, n_groups=st.integers(1, 5))
-def test_covariance_is_the_best_of_all_decisions(seed, n_groups):
+@given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
+def test_covariance_is_the_best_of_all_decisions(seed, n_groups, cut):
     rows = make_rows(seed, n=15, n_groups=n_groups)
     member = draw_members(rows, seed)
-    found = covariance(rows, member)
+    found = covariance(rows, member, cut)
+    gains = replace(rows, score=rows.score - cut)
     means = group_means(rows, centre(rows, member), rates=False)
     h = decide(found, rows.score, member, rows.code)
     np.testing.assert_allclose(means @ h, found.reached, atol=1e-12)
     assert np.abs(found.reached).max() <= rows.budget / 4 + 1e-9
     assert found.converged
-    assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
+    assert found.objective == pytest.approx(objective(gains, h), abs=1e-12)
     budget = np.full(n_groups, rows.budget / 4)
-    best = find_best(rows, means, -budget, budget)
+    best = find_best(gains, means, -budget, budget)
     # The gap shows that where the two differ, it is the programme that did not get there.
     assert best is None or found.objective <= best + 1e-6
     assert best is None or rows.width > 0 or found.objective == pytest.approx(best, abs=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=seeds, n_groups=st.integers(1, 5))
-def test_opportunity_is_the_best_of_all_decisions(seed, n_groups):
+@given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
+def test_opportunity_is_the_best_of_all_decisions(seed, n_groups, cut):
     rows = without_negatives(make_rows(seed, n=15, n_groups=n_groups))
-    found = opportunity(rows)
+    found, gains = opportunity(rows, cut), replace(rows, score=rows.score - cut)
     means = group_means(rows, (1 + rows.score) / 2, rates=True)
     h = found.rule.probability(rows.score, rows.code)
     np.testing.assert_allclose(means @ h, found.reached, atol=1e-12)
     assert np.abs(found.reached - rows.rate).max() <= rows.budget / 2 + 1e-9
     assert found.converged
-    assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
+    assert found.objective == pytest.approx(objective(gains, h), abs=1e-12)
     ends = [np.full(n_groups, rows.rate + sign * rows.budget / 2) for sign in (-1, 1)]
-    best = find_best(rows, means, *ends)
+    best = find_best(gains, means, *ends)
     assert best is None or found.objective <= best + 1e-6
     assert best is None or rows.width > 0 or found.objective == pytest.approx(best, abs=1e-9)
 

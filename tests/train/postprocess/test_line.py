@@ -100,9 +100,12 @@ def test_lines_are_judged_by_what_they_decide():
         Lines(centre[k], level[k], slope, np.zeros((4, 1)), np.zeros(4)) for k in range(n_groups)
     ]
     accuracy, gap = judge_lines(labelled, lines)
+    counted, _ = judge_lines(labelled, lines, (0.25, 1.0))
     for i in range(4):
         h = np.clip(level[code, i] + slope[i] * (score - centre[code, i]), 0, 1)
         right = np.average(np.where(y == 1, h, 1 - h), weights=weight)
         rates = [np.average(h[code == k], weights=weight[code == k]) for k in range(n_groups)]
         assert accuracy[i] == pytest.approx(right, abs=1e-12)
+        share = np.average(np.where(y == 1, h, 1 - h), weights=weight * np.where(y == 1, 1, 0.25))
+        assert counted[i] == pytest.approx(share, abs=1e-12)
         assert gap[i] == pytest.approx(np.ptp(rates), abs=1e-12)

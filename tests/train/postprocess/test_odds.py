@@ -16,6 +16,7 @@ from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means, least_violation
 
 seeds = st.integers(0, 10**6)
+cuts = st.sampled_from([0.0, -0.6, 0.35])
 
 
 def make(seed: int, n: int = 14, n_groups: int = 2, width: float | None = None) -> Rows:
@@ -51,11 +52,11 @@ def choose_rates(rows: Rows, seed: int) -> np.ndarray:
 
 
 @settings(max_examples=80, deadline=None)
-@given(seed=seeds, n_groups=st.integers(1, 5))
-def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups):
+@given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
+def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups, cut):
     rows = make(seed, n_groups=n_groups)
-    rates = choose_rates(rows, seed)
-    found = solve(rows, rates)
+    rates, gains = choose_rates(rows, seed), replace(rows, score=rows.score - cut)
+    found = solve(rows, rates, cut=cut)
     means, targets = both_rates(rows), np.repeat(rates, n_groups)
     low, high = targets - rows.budget / 2, targets + rows.budget / 2
     h = found.rule.probability(rows.score, rows.code)
@@ -67,8 +68,8 @@ def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups):
         )
     assert abs(found.gap) <= 1e-8 * (1 + np.abs(found.multiplier).max())
     assert found.converged == (found.violation.max() < 1e-9)
-    assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
-    best = find_best(rows, means, low, high)
+    assert found.objective == pytest.approx(objective(gains, h), abs=1e-12)
+    best = find_best(gains, means, low, high)
     assert best is None or not found.converged or found.objective <= best + 2e-6
 
 
@@ -157,28 +158,28 @@ def test_decreasing_in_the_score_where_fpr_is_to_be_higher():
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=seeds, n_groups=st.integers(1, 5))
-def test_proposed_rates_can_be_reached_and_the_first_is_best(seed, n_groups):
+@given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
+def test_proposed_rates_can_be_reached_and_the_first_is_best(seed, n_groups, cut):
     rows = replace(make(seed, n=20, n_groups=n_groups), budget=0.0)
-    odds = propose(rows, "equalized_odds")
+    gains = replace(rows, score=rows.score - cut, width=0.0)
+    odds = propose(rows, "equalized_odds", cut=cut)
     assert odds.shape == (6, 2)
     for rates in odds:
         assert solve(rows, rates).violation.max() <= 1e-9
     # A programme over h and the common rates themselves.
     means = both_rates(rows)
     equal = np.hstack([means, -np.repeat(np.eye(2), n_groups, axis=0)])
-    gain = np.append(rows.weight / rows.weight.sum() * rows.score, [0.0, 0.0])
+    gain = np.append(rows.weight / rows.weight.sum() * gains.score, [0.0, 0.0])
     best = linprog(-gain, A_eq=equal, b_eq=np.zeros(2 * n_groups), bounds=(0, 1))
-    assert -objective(replace(rows, width=0.0), decide(rows, odds[0])) == pytest.approx(
-        -best.fun, abs=1e-8
-    )
-    tpr = propose(rows, "equal_opportunity")
+    assert objective(gains, decide(rows, odds[0])) == pytest.approx(best.fun, abs=1e-8)
+    tpr = propose(rows, "equal_opportunity", cut=cut)
     assert tpr.shape == (6,)
     equal = np.hstack([means[:n_groups], -np.ones((n_groups, 1))])
     best = linprog(-gain[:-1], A_eq=equal, b_eq=np.zeros(n_groups), bounds=(0, 1))
+    options = {"width": 0.0, "budget": 0.0, "cut": cut}
     found = [
         solve_opportunity(
-            rows.score, rows.code, n_groups, width=0.0, rate=rate, budget=0.0, weight=rows.weight
+            rows.score, rows.code, n_groups, rate=rate, weight=rows.weight, **options
         ).objective
         for rate in tpr
     ]

@@ -7,8 +7,13 @@ import pytest
 
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.postprocess.choice import WIDTHS
-from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from fairfrontier.train.objective import choose_cut
+from fairfrontier.train.postprocess.choice import WIDTHS, list_rates
+from fairfrontier.train.postprocess.randomized_threshold import (
+    CRITERIA,
+    SOLVERS,
+    RandomizedThreshold,
+)
 from fairfrontier.train.registry import create, load_model
 from tests.train.postprocess.made import make_part
 
@@ -77,6 +82,93 @@ def test_choice_is_the_best_of_the_grid_on_validation():
     assert expected_accuracy(model, weighted) == pytest.approx(table.accuracy.max())
     again = fit(width=model.width_, rate=model.rate_)
     assert again.rule_.to_json() == model.rule_.to_json()
+
+
+COSTS = {"costs": {"false_positive": 1, "false_negative": 4}}
+
+
+def make_rare(seed: int, n: int, name: str = "train") -> Part:
+    """Draw calibrated probabilities of a tenth of positives, rarer in one sex."""
+    part, generator = make_part(seed, n, name), np.random.default_rng(seed)
+    score = generator.beta(0.5 + 0.3 * part.groups[:, 0], 5.5)
+    y = (generator.random(n) < score).astype(np.int64)
+    return replace(part, X=score[:, None], y=y, weight=1.0 + np.arange(n) % 2)
+
+
+def measure(objective, model: RandomizedThreshold, part: Part) -> float:
+    """Return the expected objective of decisions, of costs the share that is saved."""
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    positive, negative = part.weight * part.y, part.weight * (1 - part.y)
+    missed, alarmed = positive @ (1 - h), negative @ h
+    if objective == "balanced_accuracy":
+        return 1 - (missed / positive.sum() + alarmed / negative.sum()) / 2
+    return 1 - (4 * missed + alarmed) / (4 * positive.sum() + negative.sum())
+
+
+@pytest.mark.parametrize("objective", ["balanced_accuracy", COSTS], ids=str)
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_every_pair_of_width_and_rate_is_judged_by_the_objective(objective, criterion):
+    part, fresh = make_rare(0, 120), make_rare(1, 80, "validation")
+    given = {"criterion": criterion, "attributes": 0, "objective": objective}
+    widths = [0.05, 0.4] if criterion == "equalized_odds" else [0.0, 0.05, 0.4]
+    model = fit(part, width_grid=widths, validation=fresh, **given)
+    table, found = model.candidates_, []
+    rates_tried = {"parity": 5, "covariance": 1}.get(criterion, 6)
+    assert len(table) == len(widths) * rates_tried
+    for width, *rate, _, _ in table.to_numpy().tolist():
+        fixed = rate if len(rate) > 1 else rate[0] if rate else None
+        single = fit(part, width=width, rate=fixed, **given)
+        found.append(measure(objective, single, fresh))
+    assert table.objective.tolist() == pytest.approx(found)
+    best = np.flatnonzero(np.round(found, 9) == np.round(max(found), 9))
+    assert model.width_ == table.width[best].min()
+    assert measure(objective, model, fresh) == pytest.approx(max(found))
+
+
+def test_rates_are_around_that_of_the_best_cut():
+    part = make_rare(0, 300)
+    model = fit(part, objective="balanced_accuracy")
+    cut = choose_cut(part.X[:, 0], part.y, part.weight, "balanced_accuracy")
+    centre = np.average(part.X[:, 0] >= cut, weights=part.weight)
+    assert sorted(set(model.candidates_.rate)) == pytest.approx(list_rates(centre))
+    # Without a budget a rate fixes the rule.
+    given = {"width": model.width_, "rate": model.rate_}
+    assert fit(part, **given).rule_.threshold == pytest.approx(model.rule_.threshold, abs=1e-12)
+
+
+@pytest.mark.parametrize("criterion", ["parity", "covariance", "equal_opportunity"])
+def test_costs_are_prices_in_any_currency(criterion):
+    part = make_rare(0, 400)
+    rules = []
+    for factor in (1, 7, 0.1):
+        costs = {name: factor * value for name, value in COSTS["costs"].items()}
+        given = {"criterion": criterion, "attributes": 0, "objective": {"costs": costs}}
+        rules.append(fit(part, budget=0.05, validation=make_rare(1, 300), **given).rule_.to_json())
+    assert rules[0] == rules[1] == rules[2]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "solver"),
+    [*(("parity", solver) for solver in SOLVERS), *((each, "exact") for each in CRITERIA[1:])],
+)
+def test_where_the_budget_binds_nothing_the_best_cut_is_left(criterion, solver):
+    part = make_rare(0, 2000)
+    model = fit(
+        part, criterion=criterion, attributes=0, budget=2.0, solver=solver,
+        width=1e-4, objective="balanced_accuracy",
+    )  # fmt: skip
+    cut = choose_cut(part.X[:, 0], part.y, part.weight, "balanced_accuracy")
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    assert np.abs(h - (part.X[:, 0] >= cut)).mean() < 0.002
+
+
+def test_an_objective_needs_labels_and_a_name():
+    with pytest.raises(DataError, match="labels are needed for 'objective'"):
+        fit(y=False, width=0.1, rate=0.3, objective="balanced_accuracy")
+    with pytest.raises(ConfigError, match="'objective'"):
+        fit(objective="f1")
+    with pytest.raises(ConfigError, match="with numbers above 0"):
+        fit(objective={"costs": {"false_positive": 1, "false_negative": 0}})
 
 
 def test_one_of_the_two_may_be_given():

@@ -6,7 +6,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
 from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.objective import choose_cut
 from fairfrontier.train.postprocess.shift_inference import ShiftInference, estimate_priors
+from fairfrontier.train.prediction import predict_part
+from tests.train.postprocess.made import make_part
 
 # Group 0: one positive of four; group 1: three of four.
 LABELS = np.array([1, 0, 0, 0, 1, 1, 1, 0])
@@ -25,6 +28,26 @@ def test_the_formula_by_hand():
     assert found[:, 1] == pytest.approx(expit(margin))
     assert found.sum(axis=1) == pytest.approx(np.ones(8))
     assert model.predict(score, groups=GROUPS).tolist() == [1, 0, 1, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("objective", ["balanced_accuracy", "f1"])
+def test_the_cut_of_what_was_corrected_serves_an_objective(objective, tmp_path):
+    part, fresh = make_part(0, 400), make_part(1, 300, "validation")
+    plain = ShiftInference().fit(part.X, part.y, groups=part.groups)
+    assert plain.cut_ == 0.5
+    model = ShiftInference(objective=objective)
+    for rows, judges in ((part, {}), (fresh, {"validation": fresh})):
+        model.fit(part.X, part.y, groups=part.groups, **judges)
+        score = plain.predict_proba(rows.X, groups=rows.groups)[:, 1]
+        assert model.cut_ == choose_cut(score, rows.y, rows.weight, objective) != 0.5
+        decided = model.predict(rows.X, groups=rows.groups)
+        assert np.array_equal(decided, score >= model.cut_)
+        assert model.score(rows.X, rows.y, groups=rows.groups) == (decided == rows.y).mean()
+        assert np.array_equal(predict_part(model, rows).decision, decided)
+    loaded = ShiftInference.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict(fresh.X, groups=fresh.groups), decided)
+    model.set_params(objective=None).fit(part.X, part.y, groups=part.groups)
+    assert model.cut_ == 0.5
 
 
 def test_weights_enter_the_base_rates():
@@ -116,5 +139,7 @@ def test_one_label_everywhere_is_refused():
 
 
 def test_priors_are_from_labels_or_em():
+    with pytest.raises(ConfigError, match="no objective 'tpr'"):
+        ShiftInference(objective="tpr").fit(np.full(8, 0.5), LABELS, groups=GROUPS)
     with pytest.raises(ConfigError, match="labels or em"):
         ShiftInference(priors="guess").fit(np.full(8, 0.5), LABELS, groups=GROUPS)

@@ -201,6 +201,23 @@ def test_a_group_without_rows_is_left_alone():
         assert three.objective == pytest.approx(two.objective)
 
 
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), cut=st.sampled_from([-0.75, -0.25, 0.5]))
+def test_a_cut_shifts_the_scores(seed, cut):
+    rows = make_rows(seed, n=25, n_groups=2)
+    grid, shifted = (
+        solve_grid(build_problem(score, rows.code, 2, rows.weight), *settings)
+        for score, settings in (
+            (rows.score, ((rows.width,), (rows.rate,), rows.budget, cut)),
+            (rows.score - cut, ((rows.width,), (rows.rate,), rows.budget)),
+        )
+    )
+    np.testing.assert_allclose(grid.threshold, shifted.threshold + cut, atol=1e-9)
+    for name in ("coin", "rate", "objective", "dual_value"):
+        np.testing.assert_allclose(getattr(grid, name), getattr(shifted, name), atol=1e-9)
+    assert (grid.binding == shifted.binding).all()
+
+
 @pytest.mark.parametrize("namespace", namespaces())
 @pytest.mark.parametrize("seed", range(6))
 def test_the_grid_is_every_single_solution_on_every_backend(namespace, seed):
@@ -239,11 +256,15 @@ def test_accuracy_of_a_grid_row_by_row(namespace, budget):
         xp.asarray(fresh.weight),
     )  # fmt: skip
     accuracy, gap = expect_accuracy(labelled, grid)
+    counted, _ = expect_accuracy(labelled, grid, (0.25, 1.0))
     for i in range(3):
         for j in range(2):
             h = grid.pick(i, j).rule.probability(fresh.score, fresh.code)
             right = np.average(np.where(y == 1, h, 1 - h), weights=fresh.weight)
             assert accuracy[i, j] == pytest.approx(right)
+            share = fresh.weight * np.where(y == 1, 1, 0.25)
+            right = np.average(np.where(y == 1, h, 1 - h), weights=share)
+            assert counted[i, j] == pytest.approx(right)
             assert gap[i, j] == pytest.approx(np.ptp(group_rates(fresh, h)))
 
 
