@@ -86,7 +86,8 @@ class DebiasConfig(ResultOptions):
     unseen: Name | None = Field(
         default=None,
         description="Groups without a threshold: refuse (the default), pooled (the threshold of "
-        "all rows together), or the group whose threshold they get, as Female×White.",
+        "all rows together), or the group whose threshold they get, as Female×White. A missing "
+        "value is a level like others.",
     )
     seed: Seed = Field(default=0, description="Of the draws, and of the held-out rows.")
     holdout: float = Field(

@@ -6,7 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 
@@ -68,6 +68,28 @@ class UnreachableError(FetchError):
 
 class InputError(DataError, ValueError):
     """An estimator is given rows, labels or weights that it cannot use."""
+
+
+class GroupError(InputError):
+    """An estimator cannot use the rows of a group, whose codes it knows and not their names.
+
+    ``{group}`` stands for the group in ``fault``; ``cell`` is column of the groups -> code.
+    """
+
+    def __init__(self, fault: str, mend: str, cell: Mapping[int, int]) -> None:
+        self.pattern, self.cell = fault, cell
+        super().__init__(fault.replace("{group}", str(list(cell.values()))), mend)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, Mapping[int, int]]]:  # type: ignore[override]
+        """Pickle what it was made of."""
+        return type(self), (self.pattern, self.mend, self.cell)
+
+    def name(self, attributes: Mapping[str, Sequence[str]]) -> InputError:
+        """Return it with a group like ``sex=Male, race=C``, from all attributes' levels."""
+        items = list(attributes.items())
+        named = ((*items[column], code) for column, code in self.cell.items())
+        group = ", ".join(f"{name}={levels[code]}" for name, levels, code in named)
+        return InputError(self.pattern.replace("{group}", group), self.mend)
 
 
 class InputTypeError(InputError, TypeError):

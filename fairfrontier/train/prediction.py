@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.prepare.split import Part, Task
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import DataError, GroupError
 
 Variants = tuple[tuple[str, np.ndarray], ...]
 Scores = tuple[np.ndarray, ...]
@@ -194,7 +194,10 @@ def predict_rows(
             return output, output
         probability = _one_hot(model, part, output)
     else:
-        output = np.asarray(model.predict_proba(X, **keywords), dtype=np.float64)
+        try:
+            output = np.asarray(model.predict_proba(X, **keywords), dtype=np.float64)
+        except GroupError as error:
+            raise error.name(part.attributes) from None
         codes = _codes(model, part, output)
         _check(model, part, output, (X.shape[0], codes.size))
         if output.size and (output.min() < -1e-9 or output.max() > 1 + 1e-9):

@@ -163,15 +163,16 @@ def test_a_rule_is_applied_to_new_rows(done, tmp_path):
     assert len(pd.read_parquet(tmp_path / "decisions.parquet")) == 4000
 
 
-def test_unseen_groups_are_pooled_or_take_a_groups_threshold(tmp_path):
+@pytest.mark.parametrize("level", ["C", None])
+def test_unseen_groups_are_pooled_or_take_a_groups_threshold(tmp_path, level):
     summary = run(make_scores(), tmp_path, unseen="pooled", width=0.2)
     assert summary["rule"]["unseen"] == "pooled"
-    fresh = make_scores(600, seed=9).assign(race="C")
+    fresh = make_scores(600, seed=9).assign(race=level)
     options = {"apply": str(tmp_path / "thresholds.json"), "groups": None, "width": None}
     decided = []
     for name, unseen in {"a": None, "b": "Male×A", "c": "refuse"}.items():
         if unseen == "refuse":
-            with pytest.raises(DataError, match=r"rows of the group sex×race=(Fem|M)ale×C"):
+            with pytest.raises(DataError, match=rf"sex×race=(Fem|M)ale×{level or 'missing'}"):
                 run(fresh, tmp_path / name, unseen=unseen, **options)
             continue
         run(fresh, tmp_path / name, unseen=unseen, **options)
@@ -180,6 +181,18 @@ def test_unseen_groups_are_pooled_or_take_a_groups_threshold(tmp_path):
     assert rate[0] == pytest.approx(summary["rule"]["rate"], abs=0.1)
     assert decided[0]["group"].unique().tolist() == ["(unseen)×(unseen)"]
     assert decided[1]["group"].unique().tolist() == ["Male×A"]
+
+
+def test_missing_groups_that_the_fit_had_are_a_level(tmp_path):
+    table = make_scores()
+    table.loc[table.index % 3 == 0, "race"] = None
+    run(table, tmp_path, unseen="pooled", width=0.2)
+    run(table, tmp_path / "applied", apply=str(tmp_path / "thresholds.json"), groups=None,
+        width=None)  # fmt: skip
+    for folder in (tmp_path, tmp_path / "applied"):
+        decided = pd.read_parquet(folder / "decisions.parquet")["group"]
+        expected = table["sex"] + "×" + table["race"].fillna("missing")
+        assert decided.tolist() == expected.tolist()
 
 
 def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import TRIED, Classifier
 
@@ -66,6 +66,15 @@ class PostProcessor(Classifier):
     def takes_unseen(self) -> bool:
         """Whether it decides on groups that no row of the fit had."""
         return False
+
+    @property
+    def mend_unseen(self) -> str:
+        """What to do about such groups."""
+        policy = " or with unseen: pooled" if hasattr(self, "unseen") else ""
+        return (
+            f"Fit the rule on rows of every group{policy}, or merge small groups in the dataset's "
+            "YAML."
+        )
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
@@ -145,11 +154,8 @@ class PostProcessor(Classifier):
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""
-        count, width = self.cells_.shape
-        named = [getattr(self, name) for name in self.group_parameters]
-        last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
-        groups = np.zeros((count + TRIED, max(width, last + 1)), dtype=np.int64)
-        columns = self.cross(np.arange(groups.shape[1])[None, :])[0]
+        count, columns = len(self.cells_), self.columns
+        groups = np.zeros((count + TRIED, max(columns) + 1), dtype=np.int64)
         groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
         score, ids = np.zeros(len(groups)), np.arange(len(groups))
         decision, chance = (
@@ -158,6 +164,15 @@ class PostProcessor(Classifier):
         )
         if decision.shape != score.shape or chance.shape != (*score.shape, 2):
             raise ValueError("it has not one decision for every row")
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns of ``groups`` whose cross product made the groups of the fit."""
+        named = [getattr(self, name) for name in self.group_parameters]
+        last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
+        width = max(self.cells_.shape[1], last + 1)
+        columns: list[int] = self.cross(np.arange(width)[None, :])[0].tolist()
+        return columns
 
     def learn_cells(self, groups: np.ndarray) -> np.ndarray:
         """Set ``cells_`` from the rows of a fit and return their codes, int64, (n_samples,)."""
@@ -177,37 +192,34 @@ class PostProcessor(Classifier):
         chosen = [items[column] for column in columns.tolist()]
         return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
 
-    def describe_cell(self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]) -> str:
-        """Return one of ``cells_`` as ``sex=Male, race=C``."""
-        return ", ".join("=".join(pair) for pair in self.name_cell(cell, attributes).items())
+    def refuse_cell(self, cell: np.ndarray, fault: str, mend: str) -> GroupError:
+        """Return an error about a combination of codes, which ``fault`` calls ``{group}``."""
+        return GroupError(fault, mend, dict(zip(self.columns, cell.tolist(), strict=True)))
 
-    def require_weight(
-        self, code: np.ndarray, weight: np.ndarray, rows: str, part: Part | None = None
-    ) -> None:
-        """Raise DataError where a group has no weight, named as in ``part`` where it is given."""
+    def require_weight(self, code: np.ndarray, weight: np.ndarray, rows: str) -> None:
+        """Raise GroupError where a group has no weight."""
         lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
         if lacking.any():
-            cell = self.cells_[lacking][0]
-            group = cell.tolist() if part is None else self.describe_cell(cell, part.attributes)
-            raise DataError(
-                f"No {rows} row with weight is of the group {group}, which {self.name} needs.",
+            raise self.refuse_cell(
+                self.cells_[lacking][0],
+                f"No {rows} row with weight is of the group {{group}}, which {self.name} needs.",
                 "Merge small groups in the dataset's YAML, or give that part more rows.",
             )
 
     def encode(self, groups: np.ndarray) -> np.ndarray:
         """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
 
-        A combination that no row of the fit had is a DataError, or has the code ``len(cells_)``
+        A combination that no row of the fit had is a GroupError, or has the code ``len(cells_)``
         where the rule ``takes_unseen`` ones.
         """
         present, inverse = number_cells(self.cross(groups))
         known = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
         codes = [known.get(tuple(cell), len(known)) for cell in present.tolist()]
         if len(known) in codes and not self.takes_unseen:
-            cell = present[codes.index(len(known))].tolist()
-            raise DataError(
-                f"{self.name} cannot decide: it was fitted without a row of the group {cell}.",
-                "Fit it on rows of every group, or merge small groups in the dataset's YAML.",
+            raise self.refuse_cell(
+                present[codes.index(len(known))],
+                f"{self.name} cannot decide: it was fitted without a row of the group {{group}}.",
+                self.mend_unseen,
             )
         numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
         return numbered

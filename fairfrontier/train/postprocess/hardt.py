@@ -140,15 +140,17 @@ class Hardt(PostProcessor):
         score, y = self.validate_training(X, y, groups)
         weight = training_weight(sample_weight, len(score))
         code = self.learn_cells(groups)
+        self.require_weight(code, weight, "fitted")
         positive, total = (
             np.bincount(code, weights=mass, minlength=len(self.cells_))
             for mass in (weight * y, weight)
         )
         lacking = (positive == 0) | (positive == total)
         if lacking.any():
-            raise InputError(
+            raise self.refuse_cell(
+                self.cells_[lacking][0],
                 f"{self.name} needs rows of both classes in every group, and all rows of the group "
-                f"{self.cells_[lacking][0].tolist()} are of one class.",
+                "{group} are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
         if np.ptp(weight) > 0:

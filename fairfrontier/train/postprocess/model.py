@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.train.postprocess.base import PostProcessor, score_part
 from fairfrontier.train.prediction import check_features
 from fairfrontier.train.registry import METHODS, create, name_columns
@@ -152,7 +152,10 @@ def fit_processor(
         for name, value in keywords.items()
         if name in processor.fit_takes and value is not None
     }
-    processor.fit(part.X, part.y, **taken)
+    try:
+        processor.fit(part.X, part.y, **taken)
+    except GroupError as error:
+        raise error.name(part.attributes) from None
 
 
 def require_calibration(split: Split) -> Part:
@@ -181,9 +184,10 @@ def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
             continue
         for cell in np.unique(processor.cross(part.groups), axis=0):
             if tuple(cell.tolist()) not in seen:
-                group = processor.describe_cell(cell, part.attributes)
+                named = processor.name_cell(cell, part.attributes).items()
+                group = ", ".join(map("=".join, named))
                 raise DataError(
                     f"No {fitted.name} row of {part.dataset} is of the group {group}, but "
                     f"{part.name} rows are.",
-                    "Merge small levels in the dataset's groups, or enlarge that part.",
+                    processor.mend_unseen,
                 )

@@ -398,7 +398,7 @@ class RandomizedThreshold(PostProcessor):
             self.encode_labels(part.y),
             len(self.cells_),
         )
-        self.require_weight(fresh.code, fresh.weight, part.name, part)
+        self.require_weight(fresh.code, fresh.weight, part.name)
         return fresh
 
     def get_state(self) -> State:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.objective import RANKED, Objective, read_costs
@@ -161,6 +160,7 @@ class ShiftInference(PostProcessor):
         posterior = (1.0 + signed) / 2.0
         code = self.learn_cells(groups)
         weight = training_weight(sample_weight, len(y))
+        self.require_weight(code, weight, "fitted")
         total = np.bincount(code, weights=weight)
         positive = np.bincount(code, weights=weight * (y == 1))
         prior = float(positive.sum() / total.sum())
@@ -176,9 +176,10 @@ class ShiftInference(PostProcessor):
                 )
         certain = (priors <= 0.0) | (priors >= 1.0)
         if certain.any():
-            raise InputError(
-                f"{self.name} finds the base rate {priors[certain][0]:g} in the group "
-                f"{self.cells_[certain][0].tolist()}, whose rows are of one class.",
+            raise self.refuse_cell(
+                self.cells_[certain][0],
+                f"{self.name} finds the base rate {priors[certain][0]:g} in the group {{group}}, "
+                "whose rows are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes."
                 if self.priors == "labels"
                 else "Set priors to labels, for scores that already depend on the group.",

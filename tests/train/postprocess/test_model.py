@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier import create, evaluate, load, post_process
-from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare.split import Split, Variant
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.train.postprocess.model import fit_processor
+from fairfrontier.train.prediction import predict_part
+from tests.evaluate.made import MadeSet, make_part
 from tests.project import DATASET, make_project
 
+METHODS = ["group_thresholds", "randomized_threshold", "hardt", "reject_option", "shift_inference"]
+LEVELS = {"sex": ("F", "M"), "race": ("A", "B", "C"), "place": ("{group}", "[0]")}
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
 
 
@@ -28,10 +36,7 @@ def model(split: Split) -> RandomForestClassifier:
     return forest.fit(split.train.X, split.train.y)
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["group_thresholds", "randomized_threshold", "hardt", "reject_option", "shift_inference"],
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_any_model_is_post_processed(model, split, method):
     chain = post_process(model, split, method, attributes="origin")
     rows = evaluate(chain, split.test).set_index(["measure", "group"])["value"]
@@ -50,11 +55,72 @@ def test_any_model_is_post_processed(model, split, method):
 def test_groups_without_calibration_rows_are_refused_or_pooled(model, split):
     fresh = split.calibration
     short = split.replace(calibration=fresh.take(np.flatnonzero(fresh.group("origin") < 2)))
-    with pytest.raises(DataError, match="No calibration row"):
+    with pytest.raises(DataError, match="No calibration row") as refused:
         post_process(model, short, "group_thresholds", attributes="origin")
+    assert "with unseen: pooled" in refused.value.mend
+    with pytest.raises(DataError, match="No calibration row") as refused:
+        post_process(model, short, "hardt", attributes="origin")
+    assert "unseen" not in refused.value.mend
     chain = post_process(model, short, "group_thresholds", attributes="origin", unseen="pooled")
     chosen = chain.predict_proba(split.test.X, groups=split.test.groups)[:, 1]
     assert 0 < chosen[split.test.group("origin") == 2].mean() < 1
+
+
+@pytest.fixture(scope="module")
+def scored() -> Split:
+    """Ten rows of every combination of groups, with scores of both labels."""
+    groups = np.argwhere(np.ones((2, 3, 2))).repeat(10, axis=0)
+    y = np.tile([0, 1], 60)
+    part = make_part(y, groups, LEVELS, X=np.linspace(0.1, 0.9, 120)[:, None])
+    parts = {name: replace(part, name=name) for name in ("train", "calibration", "test")}
+    return Split("made", 0, "binary", ("score",), {}, {}, **parts)
+
+
+@settings(deadline=None)
+@given(
+    method=st.sampled_from(METHODS),
+    chosen=st.permutations(range(3)).flatmap(lambda order: st.sampled_from([order[:2], order])),
+    cell=st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 1)),
+    fault=st.sampled_from(["weight", "validation", "class", "train", "variant"]),
+    whole=st.booleans(),
+)
+def test_the_group_is_named_whatever_is_wrong_with_it(scored, method, chosen, cell, fault, whole):
+    chosen = [0, 1, 2] if whole else chosen
+    fitted = scored.calibration
+    own = (fitted.groups[:, chosen] == np.take(cell, chosen)).all(axis=1)
+    rule, checked = create(method, attributes=None if whole else chosen), None
+    if fault == "weight":
+        part = replace(fitted, weight=1.0 - own)
+    elif fault == "validation":
+        part, checked = fitted, replace(fitted, name="validation", weight=1.0 - own)
+        if method not in ("randomized_threshold", "reject_option"):
+            return
+    elif fault == "class":
+        part = replace(fitted, y=np.where(own, 0, fitted.y))
+        if method == "group_thresholds":
+            rule.set_params(criterion="equal_opportunity")
+        elif method not in ("hardt", "shift_inference"):
+            return
+    else:
+        part = fitted.take(np.flatnonzero(~own))
+    asked = scored.train if fault == "train" else part
+    if fault == "variant":
+        flip = MadeSet((Variant("flipped", part.X, np.tile(cell, (part.n_samples, 1))),))
+        asked = replace(part, counterfactuals={"flip": flip})
+    split = scored.replace(calibration=part, validation=checked, test=part)
+
+    def use() -> None:
+        fit_processor(rule, split, part.X[:, 0], None if checked is None else checked.X[:, 0])
+        predict_part(rule, asked)
+
+    with pytest.raises(InputError) as refused:
+        use()
+    levels = [f"{name}={LEVELS[name][cell[i]]}" for i, name in enumerate(LEVELS)]
+    named = ", ".join(levels[column] for column in chosen)
+    assert f"the group {named}" in refused.value.fault
+    assert ("unseen: pooled" in refused.value.mend) == (
+        method == "group_thresholds" and fault in ("train", "variant")
+    )
 
 
 def test_draws_belong_to_rows(model, split):

@@ -336,7 +336,7 @@ def test_decisions_depend_on_seed_row_score_and_group_alone():
 
 def test_a_group_without_validation_rows_is_named():
     kept = CHECK.take(np.flatnonzero((CHECK.groups != [1, 2]).any(axis=1)))
-    with pytest.raises(DataError, match=r"No validation row .* sex=Male, race=C"):
+    with pytest.raises(DataError, match=r"No validation row .* \[1, 2\]"):
         fit(validation=kept)
     # Nothing is chosen, so nothing is missing.
     fit(validation=kept, width=0.1, rate=0.3)

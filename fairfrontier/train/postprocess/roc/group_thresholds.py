@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
@@ -211,9 +210,10 @@ class GroupThresholds(PostProcessor):
         )
         lacking = np.isnan(solution.rates[:, BOUNDED[self.criterion]]).any(axis=1)
         if lacking.any():
-            raise InputError(
+            raise self.refuse_cell(
+                self.cells_[lacking][0],
                 f"{self.name} needs rows of both classes in every group, and all rows of the group "
-                f"{self.cells_[lacking][0].tolist()} are of one class.",
+                "{group} are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
         rule = solution.rule
