@@ -17,7 +17,7 @@ from fairfrontier.train.postprocess.conditional import (
     solve_opportunity,
 )
 from fairfrontier.train.postprocess.criterion import ACCURACY, Solution
-from fairfrontier.train.postprocess.line import Lines, judge_lines
+from fairfrontier.train.postprocess.line import Line, Lines, judge_lines
 from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
 from fairfrontier.train.postprocess.roc.curve import Objective as Served
 from fairfrontier.train.postprocess.roc.curve import weigh_objective
@@ -128,23 +128,26 @@ def choose_conditional(
     columns = np.array([pair[1] for pair in tried], dtype=np.float64).reshape(len(tried), -1)
     table = {"width": width, **dict(zip(names[criterion], columns.T, strict=False))}
     table |= {judged: np.zeros(len(tried)), "gap": np.zeros(len(tried))}
-    best = 0
+    best, lines = 0, None
     if len(tried) > 1 and fresh.y is not None:
         met = np.ones(len(tried), dtype=bool)
         ramp, labelled = width > 0, fresh.labelled()
         gain = weigh_labels(objective, labelled)
         if ramp.any():
-            lines = _draw_lines(problem, merged, criterion, width[ramp], columns[ramp], budget, cut)
-            table[judged][ramp], table["gap"][ramp] = judge_lines(labelled, lines, gain)
-            met[ramp] = np.max([line.relaxed for line in lines], axis=0) <= ACCURACY
+            drawn = _draw_lines(problem, criterion, width[ramp], columns[ramp], budget, cut)
+            by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
+            table[judged][ramp], table["gap"][ramp] = judge_lines(labelled, by_cell, gain)
+            met[ramp] = np.max([line.relaxed for line in drawn], axis=0) <= ACCURACY
         for i in np.flatnonzero(~ramp).tolist():
             rule = _solve(rows, problem, merged, criterion, *tried[i], budget, cut).rule
             table[judged][i], table["gap"][i] = judge_rule(rule, fresh, gain)
         first = np.nan_to_num(columns[:, -1])
         best = choose_best(width, first, table[judged], float(first[0]), met)
+        if ramp[best]:
+            lines = [each.pick(int(ramp[:best].sum())) for each in drawn]
     else:
         table = {name: column[:0] for name, column in table.items()}
-    solution = _solve(rows, problem, merged, criterion, *tried[best], budget, cut)
+    solution = _solve(rows, problem, merged, criterion, *tried[best], budget, cut, lines)
     return solution, float(width[best]), tried[best][1], pd.DataFrame(table)
 
 
@@ -225,20 +228,18 @@ def measure_rates(h: np.ndarray, rows: ScoredRows) -> np.ndarray:
 
 def _draw_lines(
     problem: ThresholdProblem,
-    merged: np.ndarray | None,
     criterion: Conditional,
     widths: np.ndarray,
     rates: np.ndarray,
     budget: float,
     cut: float,
 ) -> list[Lines]:
-    """Return the optimal lines of every cell for candidates of widths > 0, (G,), and rates."""
+    """Return the optimal lines by code of the problem, of candidates of widths > 0, (G,)."""
     if criterion == "equal_opportunity":
         return draw_opportunity(problem, widths, rates[:, 0], budget, cut)
-    if merged is None:
+    if criterion == "equalized_odds":
         return draw_odds(problem, widths, rates, budget, cut)
-    drawn = draw_covariance(problem, widths, budget, cut)
-    return [drawn[code] for code in merged.tolist()]
+    return draw_covariance(problem, widths, budget, cut)
 
 
 def _cross_subgroups(cells: np.ndarray) -> np.ndarray:
@@ -258,10 +259,11 @@ def _solve(
     rate: Any,
     budget: float,
     cut: float,
+    lines: Sequence[Line] | None = None,
 ) -> Solution:
-    """Return the solution of one candidate, its rule by cell."""
+    """Return the solution of one candidate, its rule by cell; ``lines`` are those already drawn."""
     options: dict[str, Any] = {"width": width, "budget": budget, "weight": rows.weight}
-    options |= {"problem": problem, "cut": cut}
+    options |= {"problem": problem, "lines": lines, "cut": cut}
     groups = (rows.signed, rows.code, rows.n_groups)
     if criterion == "equal_opportunity":
         return solve_opportunity(*groups, rate=rate, **options)

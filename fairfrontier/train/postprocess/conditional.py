@@ -22,7 +22,7 @@ supervised learning. NIPS 2016, definition 2.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ def solve_covariance(
     cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
+    lines: Sequence[Line] | None = None,
 ) -> Solution:
     """Bound the covariance of the decision and of membership in S inside each subgroup.
 
@@ -69,11 +70,12 @@ def solve_covariance(
     rows = read_rows(score, subgroup, n_subgroups, weight, ("width", width), ("budget", budget))
     xp = array_namespace(rows.score)
     inside = member if weight is None else member[weight > 0]
-    cells, z, lines = cross(inside, rows.code), xp.astype(inside, xp.float64), []
-    if width > 0:
+    cells, z = cross(inside, rows.code), xp.astype(inside, xp.float64)
+    if width > 0 and lines is None:
         problem = problem or build_problem(rows.score, cells, 2 * n_subgroups, rows.weight)
         drawn = draw_covariance(problem, np.array([width]), budget, cut)
         lines = [each.pick(0) for each in drawn]
+    lines = list(lines or [])
     for group, (positions, share) in enumerate(rows.groups()):
         own = xp.take(inside, positions)
         rho = float(xp.sum(xp.where(own, share, xp.zeros_like(share))))
@@ -136,6 +138,7 @@ def solve_opportunity(
     cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
+    lines: Sequence[Line] | None = None,
 ) -> Solution:
     """Hold the true positive rates of all groups, as the scores estimate them, near one rate.
 
@@ -144,15 +147,17 @@ def solve_opportunity(
     so h = clip((f − w_k (1 + f)/2)/γ, 0, 1): a ramp whose threshold w/(2 − w) and slope
     (1 − w/2)/γ both depend on the group. Ours, after the paper's Appendix E. A group whose scores
     are all −1 has the rate NaN and is not bounded; the others can always meet their bounds. Cost,
-    coins at γ = 0 and errors as in `solve_covariance`; see `odds.propose_rates` for ρ.
+    coins at γ = 0, ``lines`` and errors as in `solve_covariance`; see `odds.propose_rates` for ρ.
     """
     settings = (("width", width), ("rate", rate), ("budget", budget))
     rows = read_rows(score, code, n_groups, weight, *settings)
     xp = array_namespace(rows.score)
     if width > 0:
         problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
-        drawn = draw_opportunity(problem, np.array([width]), np.array([rate]), budget, cut)
-        lines, scales = [each.pick(0) for each in drawn], _scale(problem)
+        scales = mean_eta(problem)
+        if lines is None:
+            drawn = draw_opportunity(problem, np.array([width]), np.array([rate]), budget, cut)
+            lines = [each.pick(0) for each in drawn]
     else:
         lines, scales = [], np.zeros(n_groups)
         for group, (positions, share) in enumerate(rows.groups()):
@@ -177,7 +182,7 @@ def draw_opportunity(
     problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float, cut: float = 0.0
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0 and rates."""
-    pairs = zip(map(host_share, problem.segments), _scale(problem).tolist(), strict=True)
+    pairs = zip(map(host_share, problem.segments), mean_eta(problem).tolist(), strict=True)
     return [_solve_group(*pair, width, rate, budget / 2, cut) for pair in pairs]
 
 
@@ -197,7 +202,7 @@ def _solve_group(
     return Lines(centre, zeros, (1.0 - w / 2.0) / width, w[:, None], zeros)
 
 
-def _scale(problem: ThresholdProblem) -> np.ndarray:
+def mean_eta(problem: ThresholdProblem) -> np.ndarray:
     """Return E[η | k] of every group."""
     means = [float(segment.moment[-1]) / segment.total for segment in problem.segments]
     return (1.0 + np.array(means)) / 2.0

@@ -26,8 +26,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fairfrontier.train.postprocess.conditional import mean_eta
 from fairfrontier.train.postprocess.criterion import Solution, conclude, read_rows
 from fairfrontier.train.postprocess.line import (
+    Line,
     Lines,
     find_roots,
     host_share,
@@ -56,6 +58,7 @@ def solve_odds(
     cut: float = 0.0,
     weight: Array | None = None,
     problem: ThresholdProblem | None = None,
+    lines: Sequence[Line] | None = None,
 ) -> Solution:
     """Hold the true and the false positive rates of all groups, as scores estimate them, near two.
 
@@ -70,21 +73,21 @@ def solve_odds(
     running sums of the sorted scores on the host, of all groups at once; `draw_odds` takes them for
     many candidates at once. On the curve itself the rule is a threshold with a coin, drawn as the
     line through the neighbouring scores (and no flatter than the unconstrained ramp), whose
-    multipliers grow as those scores get closer. ``problem`` has the sorted scores, where they are
-    there. ValueError as from `read_rows`.
+    multipliers grow as those scores get closer. ``problem`` has the sorted scores, and ``lines``
+    what `draw_odds` gave for this width and these rates, where they are there. ValueError as from
+    `read_rows`.
     """
     if not width > 0:
         raise ValueError(f"equalised odds need a width above 0, not {width}")
     settings = [("rate", rate) for rate in rates]
     rows = read_rows(score, code, n_groups, weight, *settings, ("budget", budget))
     problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
-    curves = [_Curve(segment) for segment in problem.segments]
-    groups = _draw_groups(curves, np.array([width]), np.array([rates]), budget, cut)
-    lines = [group.pick(0) for group in groups]
-    eta = (1.0 + rows.score) / 2.0
+    if lines is None:
+        drawn = draw_odds(problem, np.array([width]), np.array([rates]), budget, cut)
+        lines = [each.pick(0) for each in drawn]
+    eta, mean = (1.0 + rows.score) / 2.0, mean_eta(problem)
     return conclude(
-        rows, lines, rows.code, [eta, 1.0 - eta],
-        np.array([(curve.p, curve.q) for curve in curves]),
+        rows, lines, rows.code, [eta, 1.0 - eta], np.column_stack([mean, 1.0 - mean]),
         np.array([line.multiplier for line in lines]),
         width=width, targets=rates, half=budget / 2, cut=cut,
     )  # fmt: skip
@@ -95,12 +98,6 @@ def draw_odds(
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0, (G, 2) of rates."""
     curves = [_Curve(segment) for segment in problem.segments]
-    return _draw_groups(curves, width, rates, budget, cut)
-
-
-def _draw_groups(
-    curves: Sequence[_Curve], width: np.ndarray, rates: np.ndarray, budget: float, cut: float
-) -> list[Lines]:
     tpr, fpr = rates.T
     inner = [curve for curve in curves if curve.p > 0 and curve.q > 0]
     mixed = _solve_mixed(inner, width, tpr, fpr, budget / 2, cut)

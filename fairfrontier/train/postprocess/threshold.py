@@ -165,7 +165,8 @@ def build_problem(
     if n_groups > 1:
         # NumPy sorts codes of one or two bytes by radix, in O(n).
         small = xp.uint8 if n_groups <= 2**8 else xp.uint16 if n_groups <= 2**16 else xp.int64
-        order = xp.argsort(xp.astype(code, small), stable=True)
+        code = xp.astype(code, small)
+        order = xp.argsort(code, stable=True)
         score = xp.take(score, order)
         weight = None if weight is None else xp.take(weight, order)
         sizes = [int(xp.count_nonzero(code == group)) for group in range(n_groups)]

@@ -25,7 +25,7 @@ relaxed programme. The column generation: ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -54,6 +54,8 @@ ALL, SOME, FINER = 1 << 17, 1 << 14, 8
 COUNTED = 512
 # Of more cuts, some are tried first, then those around the best of them, and no others.
 CUTS, FEWER = 1 << 17, 1 << 14
+# Windows are tried again after a better choice has left at most this share of the cuts.
+ANEW = 0.97
 # Shares of the mean gap that is spent on the false positive rate.
 SPLITS = np.linspace(0.0, 1.0, 9)
 
@@ -258,18 +260,20 @@ def _find_cuts(
     most = [group.cuts.size - 1 for group in groups]
     value = sum(float(group.gain[-1]) for group in groups)
     best, complete = _try_some(able, lengths, _Found(value, most, complete=False)), False
+    most_cuts = CUTS
     while not complete:
         kept = [
             group.keep(each <= dual - best.value + ACCURACY)
             for group, each in zip(able, below, strict=True)
         ]
-        if sum(group.cuts.size for group in kept) > CUTS:
+        n_cuts = sum(group.cuts.size for group in kept)
+        if n_cuts > most_cuts:
             break
         found = _try_windows(kept, lengths)
         complete = found.complete
         if not found.exceeds(best):
             break
-        best = found
+        best, most_cuts = found, int(ANEW * n_cuts)
     draws = [Draw(np.array([cut]), np.ones(1)) for cut in best.cuts]
     return draws, best.value, complete and len(lengths) == 1
 
@@ -374,43 +378,55 @@ class _Windows:
         length, right = self.cross(right)
         first, last = self.span(length, right)
         first, last = np.maximum(first, within[0]), np.minimum(last, within[1] + 1)
-        count = np.maximum(0, -((first - last) // step))
+        count = np.where(first < last, (last - 1) // step - first // step + 1, 0)
         owner = np.repeat(np.arange(right.size), count)
         number = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
-        return length[owner], right[owner], first[owner] + step * number
+        # Multiples of the step, so that few starts belong to many windows.
+        above = np.maximum(first[owner], (first[owner] // step + number) * step)
+        return length[owner], right[owner], above
 
     def judge(
         self, length: np.ndarray, right: np.ndarray, above: np.ndarray
     ) -> tuple[float, tuple[int, int, int]]:
         """Return the largest value of one cut per group in windows, −∞ for none, and its window."""
-        gains = np.zeros(length.size)
-        for group in self.groups:
-            first, last = self._find_range(group, length, right, above)
-            some = first < last
+        gains, kept = np.zeros(length.size), np.arange(length.size)
+        for some, group, first, last in self._find_ranges(length, right, above):
             if not some.any():
                 return -np.inf, (0, 0, 0)
-            first, last, gains = first[some], last[some], gains[some]
-            length, right, above = length[some], right[some], above[some]
-            gains = gains + find_largest(group.gain, first, last)
-        best = int(gains.argmax())
-        return float(gains[best]), (int(length[best]), int(right[best]), int(above[best]))
+            gains, kept = gains[some] + find_largest(group.gain, first, last), kept[some]
+        best = kept[gains.argmax()]
+        return float(gains.max()), (int(length[best]), int(right[best]), int(above[best]))
 
     def choose(self, place: tuple[int, int, int]) -> list[int]:
         """Return the best cut of each group in a window."""
-        cuts = []
-        for group in self.groups:
-            first, last = (int(end) for end in self._find_range(group, *map(np.asarray, place)))
-            cuts.append(int(group.cuts[first + group.gain[first:last].argmax()]))
-        return cuts
+        ranges = self._find_ranges(*(np.array([each]) for each in place))
+        return [
+            int(group.cuts[first[0] + group.gain[first[0] : last[0]].argmax()])
+            for _, group, first, last in ranges
+        ]
 
-    def _find_range(
-        self, group: _Group, length: np.ndarray, right: np.ndarray, above: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return first and one past the last of a group's cuts in windows."""
-        (first, last), (low, high) = (
-            self._find_range_of(j, group, length, start) for j, start in enumerate((right, above))
-        )
-        return np.maximum(first, low), np.minimum(last, high)
+    def _find_ranges(
+        self, length: np.ndarray, right: np.ndarray, above: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, _Group, np.ndarray, np.ndarray]]:
+        """Yield for each group which of the windows left have a cut, and their ranges of cuts.
+
+        Many windows have a length and a start in common, whose range is found once.
+        """
+        shared = [
+            np.unique(len(self.lengths) * start + length, return_inverse=True)
+            for start in (right, above)
+        ]
+        pairs = [np.divmod(key, len(self.lengths))[::-1] for key, _ in shared]
+        owners = [owner for _, owner in shared]
+        for group in self.groups:
+            (first, last), (low, high) = (
+                [end[owner] for end in self._find_range_of(j, group, *pair)]
+                for j, (pair, owner) in enumerate(zip(pairs, owners, strict=True))
+            )
+            first, last = np.maximum(first, low), np.minimum(last, high)
+            some = first < last
+            owners = [owner[some] for owner in owners]
+            yield some, group, first[some], last[some]
 
     def _find_range_of(
         self, j: int, group: _Group, length: np.ndarray, start: np.ndarray

@@ -24,6 +24,7 @@ post-processing. ICML 2023. The search for the window: ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -276,13 +277,14 @@ def find_largest(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.
     """
     start = int(first.min())
     table = values[start : int(last.max())]
-    level = np.log2(last - first).astype(np.int64)
+    level = np.log2(last - first).astype(np.int8)
+    order, stops = np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))
     largest = np.empty(first.size)
-    for j in range(int(level.max()) + 1):
+    for j, (left, right) in enumerate(pairwise([0, *stops.tolist()])):
         if j:
             half = 1 << (j - 1)
             table = np.maximum(table[:-half], table[half:])
-        here = level == j
+        here = order[left:right]
         i, end = first[here] - start, last[here] - start - (1 << j)
         largest[here] = np.maximum(table[i], table[end])
     return largest
