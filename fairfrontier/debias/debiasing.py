@@ -20,10 +20,9 @@ from fairfrontier.runtime.recall import Stamp
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.roc.curve import BOUNDED
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rule import DecisionRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     UNSEEN,
-    DecisionRule,
     Rulebook,
     make_rulebook,
     name_cell,

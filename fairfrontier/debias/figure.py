@@ -24,8 +24,7 @@ from fairfrontier.figure.frontier import (
     shorten,
 )
 from fairfrontier.study.drawing import Picture
-from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.rulebook import DecisionRule
+from fairfrontier.train.postprocess.rule import DecisionRule, ThresholdRule
 
 if TYPE_CHECKING:
     from matplotlib.lines import Line2D

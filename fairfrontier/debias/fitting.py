@@ -20,7 +20,6 @@ from fairfrontier.train.objective import Objective
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.roc.curve import BOUNDED, Curve, build_curves
-from fairfrontier.train.postprocess.roc.group_thresholds import ALL, NONE
 from fairfrontier.train.postprocess.roc.pooling import measure_again, pool_curves
 from fairfrontier.train.postprocess.roc.solve import (
     GroupSolution,
@@ -30,8 +29,8 @@ from fairfrontier.train.postprocess.roc.solve import (
     pool_groups,
     solve_curves,
 )
-from fairfrontier.train.postprocess.rule import MixtureRule, ThresholdRule
-from fairfrontier.train.postprocess.rulebook import DecisionRule, name_cell
+from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, ThresholdRule
+from fairfrontier.train.postprocess.rulebook import name_cell
 from fairfrontier.train.postprocess.sample import Sample, ScoredRows
 from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact, weigh_rule
 
@@ -180,7 +179,7 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
         if whole is not None:
             rule = pool_groups(whole, found, objective, criterion, randomized=draws)
             code = np.append(code, code.max() + 1)
-        rule = _clip(rule)
+        rule = rule.bound()
         return MixtureRule(rule.threshold[code], rule.share[code])
 
     alone: dict[str, DecisionRule] = {}
@@ -198,7 +197,7 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
 
     def fit(part: ScoredRows) -> DecisionRule:
         # Every row of a fold is of a group that is known: none is pooled for the unseen.
-        return _clip(solve(pool(part)[1], config.budget).rule)
+        return solve(pool(part)[1], config.budget).rule.bound()
 
     expected = cross_validate(rows, fit, levels, config)
     return Fit(draw_rule(solution, own), rates, None, alone, curve, facts, expected)
@@ -208,11 +207,6 @@ def _build_curves(rows: ScoredRows, code: np.ndarray, *, labelled: bool) -> tupl
     """Return the curves of groups with new codes; without labels scores are P(Y=1)."""
     y = cast("np.ndarray", rows.y) if labelled else (1.0 + rows.signed) / 2.0
     return build_curves(rows.signed, y, code[rows.code], int(code.max()) + 1, rows.weight)
-
-
-def _clip(rule: MixtureRule) -> MixtureRule:
-    """Return a rule with finite thresholds."""
-    return MixtureRule(np.clip(rule.threshold, ALL, NONE), rule.share)
 
 
 def _trace_bounds(

@@ -19,7 +19,7 @@ from fairfrontier.evaluate.statistic.resampling import average_known
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.objective import Objective
 from fairfrontier.train.postprocess.roc.curve import BOUNDED
-from fairfrontier.train.postprocess.rulebook import DecisionRule
+from fairfrontier.train.postprocess.rule import DecisionRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 
 FOLDS, REPEATS = 2, 5

@@ -42,7 +42,15 @@ def test_an_earlier_rule_is_applied_from_the_command_line(scored, fresh, tmp_pat
     assert not (fresh / "data" / "results").exists()
 
 
-def test_thresholds_from_python_decide_alike_on_a_table(tmp_path):
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("randomized_threshold", {"width": 0.6, "rate": 0.4}),
+        ("hardt", {"criterion": "equalized_odds"}),
+        ("reject_option", {}),
+    ],
+)
+def test_thresholds_from_python_decide_alike_on_a_table(method, parameters, tmp_path):
     dataset = DATASET.replace(
         "  origin: {column: origin}\n",
         "  origin: {column: origin}\n  age: {column: age, below: 40, names: [young, older]}\n",
@@ -50,9 +58,8 @@ def test_thresholds_from_python_decide_alike_on_a_table(tmp_path):
     home = make_project(tmp_path, dataset=dataset)
     split = load("loans", home=home)
     model = LogisticRegression(max_iter=1000).fit(split.train.X, split.train.y)
-    fair = post_process(
-        model, split, attributes=["age", "origin"], width=0.6, rate=0.4, random_state=11
-    )
+    asked = {"attributes": ["age", "origin"], "random_state": 11, **parameters}
+    fair = post_process(model, split, method, **asked)
     export_rulebook(fair, split).write(home / "thresholds.json")
     part = split.test
     table = pd.DataFrame({"id": part.ids, "score": model.predict_proba(part.X)[:, 1]})
@@ -69,7 +76,7 @@ def test_thresholds_from_python_decide_alike_on_a_table(tmp_path):
     h = fair.predict_proba(part.X, groups=part.groups)[:, 1]
     assert found["probability"].tolist() == h.tolist()
     # Draws decide on a good part of the rows.
-    assert ((h > 0) & (h < 1)).mean() > 0.3
+    assert (((h > 0) & (h < 1)).mean() > 0.3) == fair.randomized
 
 
 def test_bad_options_are_one_line_and_exit_code_two(scored, fresh):

@@ -15,6 +15,7 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import TRIED, Classifier
+from fairfrontier.train.postprocess.rule import FittedRule
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
@@ -151,6 +152,20 @@ class PostProcessor(Classifier):
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
         raise NotImplementedError
+
+    def describe_rule(self) -> FittedRule | None:
+        """Return thresholds by group that decide alike; None where the rule is of another kind.
+
+        ConfigError says why this fit has none, or none on scores as they are.
+        """
+        return None
+
+    def count_rates(self, h: np.ndarray, code: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
+        """Return the ``rows`` of every group and its ``rates`` E[h | group], as plain values."""
+        size = len(self.cells_)
+        rows = np.bincount(code, minlength=size)
+        chosen, total = (np.bincount(code, mass, size) for mass in (weight * h, weight))
+        return {"rows": rows.tolist(), "rates": (chosen / total).tolist()}
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""

@@ -10,11 +10,12 @@ import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator
 
-from fairfrontier.runtime.errors import InputError
+from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.roc.solve import solve_groups
+from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "equal_opportunity", "equalized_odds"]
@@ -67,6 +68,9 @@ class Hardt(PostProcessor):
         Whether decision 1 lies above the threshold, or below it.
     ignored_, constant_ : ndarray of float64, shape (n_groups,)
         c and q.
+    result_ : dict or None
+        Fitted ``rows`` of each group and its ``rates`` E[h] on them, weighted; None where the model
+        was saved without them.
 
     Raises
     ------
@@ -95,6 +99,7 @@ class Hardt(PostProcessor):
     above_: np.ndarray
     ignored_: np.ndarray
     constant_: np.ndarray
+    result_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -154,7 +159,14 @@ class Hardt(PostProcessor):
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
         if np.ptp(weight) > 0:
-            return self._fit_weighted(score, y, code, weight)
+            self._fit_weighted(score, y, code, weight)
+        else:
+            self._fit_grid(score, y, code)
+        self.result_ = self.count_rates(self.probability(score, code), code, weight)
+        return self
+
+    def _fit_grid(self, score: np.ndarray, y: np.ndarray, code: np.ndarray) -> None:
+        """Find the thresholds for rows that count alike."""
         optimizer = ThresholdOptimizer(
             estimator=_Scores(),
             constraints=CONSTRAINTS[self.criterion],
@@ -173,11 +185,10 @@ class Hardt(PostProcessor):
         self.above_ = np.array([[step.operator == ">" for step in pair] for pair in pairs])
         self.ignored_ = np.array([float(rule.get("p_ignore", 0.0)) for rule in rules])
         self.constant_ = np.array([float(rule.get("prediction_constant", 0.0)) for rule in rules])
-        return self
 
     def _fit_weighted(
         self, score: np.ndarray, y: np.ndarray, code: np.ndarray, weight: np.ndarray
-    ) -> Self:
+    ) -> None:
         """Find the thresholds for rows that count differently."""
         if self.flip:
             raise InputError(
@@ -191,10 +202,11 @@ class Hardt(PostProcessor):
         self.share_, self.threshold_ = rule.share, rule.threshold
         self.above_ = np.ones(rule.share.shape, dtype=bool)
         self.ignored_ = self.constant_ = np.zeros(len(self.cells_))
-        return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
+        if (mixture := self.mixture()) is not None:
+            return np.asarray(mixture.probability(signed, code))
         score, threshold = signed[:, None], self.threshold_[code]
         passed = np.where(self.above_[code], score > threshold, score < threshold)
         mixed = (self.share_[code] * passed).sum(axis=1)
@@ -203,14 +215,41 @@ class Hardt(PostProcessor):
         chance = ignored * self.constant_[code] + (1.0 - ignored) * mixed
         return np.asarray(np.clip(chance, 0.0, 1.0))
 
+    def mixture(self) -> MixtureRule | None:
+        """Return h without operators 1{f < t}: c q at −∞, c (1 − q) at ∞, (1 − c) p_j at t_j.
+
+        None where a group has them.
+        """
+        kept, constant = 1.0 - self.ignored_, self.constant_
+        share = kept[:, None] * self.share_
+        if ((share > 0) & np.logical_not(self.above_)).any():
+            return None
+        always = self.ignored_ * constant, self.ignored_ * (1.0 - constant)
+        share = np.column_stack([share, *always])
+        ends = np.tile([-np.inf, np.inf], (len(share), 1))
+        used = (share > 0).any(axis=0)
+        threshold = np.column_stack([self.threshold_, ends])[:, used]
+        # Differences of rates are shares up to rounding only.
+        return MixtureRule(threshold, np.clip(share[:, used], 0.0, 1.0)).bound()
+
+    def describe_rule(self) -> FittedRule:
+        """Return the mixture with its rates on the fitted rows; ConfigError where it is flipped."""
+        mixture = self.mixture()
+        if mixture is None:
+            raise ConfigError(
+                f"A rulebook decides 1 above thresholds, but this {self.name} flips decisions.",
+                "Fit without flip.",
+            )
+        return FittedRule(mixture, self.result_, self.tolerance, self.criterion)
+
     def get_state(self) -> State:
-        """Return the thresholds."""
+        """Return the thresholds and facts."""
         arrays = {key: getattr(self, f"{key}_") for key in FIELDS}
-        return State(arrays={"cells": self.cells_, **arrays})
+        return State(arrays={"cells": self.cells_, **arrays}, facts={"result": self.result_})
 
     def set_state(self, state: State) -> None:
-        """Restore the thresholds."""
-        self.cells_ = state.arrays["cells"]
+        """Restore them."""
+        self.cells_, self.result_ = state.arrays["cells"], state.facts.get("result")
         for key in FIELDS:
             setattr(self, f"{key}_", state.arrays[key])
 

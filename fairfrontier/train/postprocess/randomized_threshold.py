@@ -25,11 +25,10 @@ from fairfrontier.train.postprocess.choice import (
     choose_conditional,
     choose_parity,
     list_rates,
-    measure_rates,
 )
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
+from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.registry import method
 
@@ -291,8 +290,7 @@ class RandomizedThreshold(PostProcessor):
             self.rule_ = replace(descent.rule, threshold=descent.rule.threshold + cut)
             facts = {"dual_objective": descent.objective, "steps": descent.steps}
         h = self.rule_.probability(signed, code)
-        counts = np.bincount(code, minlength=rows.n_groups)
-        self.result_ = {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
+        self.result_ = {**facts, **self.count_rates(h, code, rows.weight)}
         return self
 
     def _find_cut(self, rows: ScoredRows) -> float:
@@ -355,6 +353,16 @@ class RandomizedThreshold(PostProcessor):
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
         return np.asarray(self.rule_.probability(self._calibrate(signed), code))
+
+    def describe_rule(self) -> FittedRule:
+        """Return the rule with its rates on the fitted rows; ConfigError for calibrated scores."""
+        if self.calibration_ is not None:
+            raise ConfigError(
+                "A rulebook holds thresholds on scores as they are, not those of calibrated "
+                "scores.",
+                "Fit without calibrate.",
+            )
+        return FittedRule(self.rule_, self.result_, self.budget, self.criterion, self.rate_)
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose cross product makes the groups."""

@@ -13,6 +13,7 @@ from fairfrontier.train.base import training_weight
 from fairfrontier.train.objective import Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
+from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
 from fairfrontier.train.registry import method
 
 # Rounding makes 2·0.6 − 1 differ from 0.2: scores this near to an edge count as equal to it.
@@ -110,6 +111,9 @@ class RejectOption(PostProcessor):
         Favoured groups.
     curve_ : RejectCurve
         Bias and objective of every θ.
+    result_ : dict or None
+        ``rows`` of each group among those that θ is chosen on, and its ``rates`` of decision 1,
+        weighted; None where the model was saved without them.
 
     Raises
     ------
@@ -142,6 +146,7 @@ class RejectOption(PostProcessor):
     met_: bool
     favoured_: np.ndarray
     curve_: RejectCurve
+    result_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -198,6 +203,7 @@ class RejectOption(PostProcessor):
         chosen = self.curve_.choose(self.budget)
         self.theta_ = float(theta[chosen])
         self.met_ = bool(self.curve_.bias[chosen] <= self.budget + ROUNDING)
+        self.result_ = self.count_rates(self.probability(score, code), code, weight)
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
@@ -205,14 +211,33 @@ class RejectOption(PostProcessor):
         critical = np.abs(signed) < self.theta_ - ROUNDING
         return np.where(critical, ~self.favoured_[code], signed >= 0).astype(np.float64)
 
+    def mixture(self) -> MixtureRule:
+        """Return the decisions as 1{f > t_k}.
+
+        Deprived groups get 1 where f ≥ 0 or f > −θ, favoured ones where f ≥ 0 and f ≥ θ; f ≥ t is
+        f > t⁻, the next number below t.
+        """
+        edge = self.theta_ - ROUNDING
+        deprived = min(-edge, np.nextafter(0.0, -1.0))
+        favoured = np.nextafter(max(edge, 0.0), -1.0)
+        threshold = np.where(self.favoured_, favoured, deprived)[:, None]
+        return MixtureRule(threshold, np.ones_like(threshold))
+
+    def describe_rule(self) -> FittedRule:
+        """Return the rule with its rates; where no θ met the budget, it is the least bias."""
+        budget = max(self.budget, float(self.curve_.bias.min()))
+        return FittedRule(self.mixture(), self.result_, budget)
+
     def get_state(self) -> State:
-        """Return θ, the favoured groups and the curve."""
+        """Return θ, the favoured groups, the curve and facts."""
         arrays = {"cells": self.cells_, "favoured": self.favoured_, **vars(self.curve_)}
-        return State(arrays=arrays, facts={"chosen": self.theta_, "met": self.met_})
+        facts = {"chosen": self.theta_, "met": self.met_, "result": self.result_}
+        return State(arrays=arrays, facts=facts)
 
     def set_state(self, state: State) -> None:
-        """Restore θ, the favoured groups and the curve."""
+        """Restore them."""
         self.cells_, self.favoured_ = state.arrays["cells"], state.arrays["favoured"]
         curve = {key: state.arrays[key] for key in ("theta", "bias", "objective")}
         self.curve_ = RejectCurve(**curve)
         self.theta_, self.met_ = state.facts["chosen"], state.facts["met"]
+        self.result_ = state.facts.get("result")

@@ -17,6 +17,8 @@ Array = Any
 
 # Of one group that are read, since each takes a pass over the rows; methods make a few.
 MOST_THRESHOLDS = 1000
+# Outside of the scores' scale: chooses none, or all.
+NONE, ALL = 2.0, -2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +155,10 @@ class MixtureRule:
         # Shares add up to 1 up to rounding only.
         return xp.clip(chance, 0.0, 1.0)
 
+    def bound(self) -> MixtureRule:
+        """Return the same rule with finite thresholds: JSON has no infinity."""
+        return MixtureRule(np.clip(self.threshold, ALL, NONE), self.share)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values by group code."""
         return {"thresholds": self.threshold.tolist(), "shares": self.share.tolist()}
@@ -167,6 +173,25 @@ class MixtureRule:
         if threshold.shape[1] > MOST_THRESHOLDS:
             raise ValueError(f"a group has more than {MOST_THRESHOLDS:,} thresholds")
         return cls(threshold, share)
+
+
+DecisionRule = ThresholdRule | MixtureRule | RampRule
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRule:
+    """A rule, and what is known of the rows that it was fitted on.
+
+    ``facts`` are the number of ``rows`` of each group and its ``rates`` E[h | group] on them; None
+    where they were not kept. The criterion's rates are to differ by at most ``budget`` there;
+    where ``rate`` is given, every group's is to lie within budget/2 of it.
+    """
+
+    rule: DecisionRule
+    facts: Mapping[str, Any] | None
+    budget: float
+    criterion: str = "parity"
+    rate: float | tuple[float, float] | None = None
 
 
 def conjugate(excess: Array, width: float) -> Array:

@@ -19,12 +19,10 @@ from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.runtime.text_file import read_json
-from fairfrontier.train.postprocess.base import rescale
+from fairfrontier.train.postprocess.base import PostProcessor, rescale
 from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
-from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
-from fairfrontier.train.postprocess.rule import MixtureRule, RampRule, ThresholdRule
+from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, RampRule, ThresholdRule
 
 FORMAT = "fairfrontier thresholds"
 VERSION = 1
@@ -70,7 +68,6 @@ LEVELS = (
 CHECKED_IDS = (0, 1, 2, 3)
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-DecisionRule = ThresholdRule | MixtureRule | RampRule
 
 
 class ScoreSection(Model):
@@ -179,7 +176,7 @@ class DrawSection(Model):
 class InputSection(Model):
     """The source of the thresholds: a table's file, or a dataset and the digest of its Split.
 
-    ``rows`` are those of the table, or of the calibration part.
+    ``rows`` are those of the table, or of the part that the rule was chosen on.
     """
 
     file: str
@@ -313,7 +310,7 @@ class Rulebook(Model):
 
 
 def export_rulebook(
-    fitted: RandomizedThreshold | GroupThresholds | PostProcessed,
+    fitted: PostProcessor | PostProcessed,
     split: Split,
     *,
     score: str = "score",
@@ -328,8 +325,9 @@ def export_rulebook(
 
     Parameters
     ----------
-    fitted : RandomizedThreshold, GroupThresholds or PostProcessed
-        Without calibration of the scores.
+    fitted : PostProcessor or PostProcessed
+        Of `RandomizedThreshold` without calibration of the scores, `GroupThresholds`, `Hardt`
+        without flipped decisions, or `RejectOption`.
     split : Split
         The one it was fitted on.
     score, ids : str
@@ -346,15 +344,16 @@ def export_rulebook(
         has no threshold for ``unseen``.
     """
     rule = fitted.processor if isinstance(fitted, PostProcessed) else fitted
-    if not isinstance(rule, RandomizedThreshold | GroupThresholds):
+    described = rule.describe_rule() if isinstance(rule, PostProcessor) else None
+    if described is None:
         raise ConfigError(
             f"A rulebook holds thresholds by group, but {type(rule).__name__} has another rule.",
-            "Post-process with randomized_threshold or group_thresholds.",
+            "Post-process with randomized_threshold, group_thresholds, hardt or reject_option.",
         )
-    if isinstance(rule, RandomizedThreshold) and rule.calibration_ is not None:
+    if (facts := described.facts) is None:
         raise ConfigError(
-            "A rulebook holds thresholds on scores as they are, not those of calibrated scores.",
-            "Fit without calibrate.",
+            f"A rulebook states the rates of the groups, which this {rule.name} was saved without.",
+            "Fit it again.",
         )
     try:
         cells = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
@@ -363,31 +362,27 @@ def export_rulebook(
             f"The thresholds were fitted on other groups than those of {split.dataset}.",
             "Pass the split that they were fitted on.",
         ) from None
-    names, counts = [tuple(cell.values()) for cell in cells], list(rule.result_["rows"])
-    if isinstance(rule, GroupThresholds):
-        rates, target, budget = [row[0] for row in rule.result_["rates"]], None, rule.bound
-    else:
-        rates, target, budget = rule.result_["rates"], rule.rate_, rule.budget
+    names, counts, rates = [tuple(cell.values()) for cell in cells], facts["rows"], facts["rates"]
     if rule.takes_unseen:
         names, counts = [*names, (UNSEEN,) * len(names[0])], [*counts, 0]
         rates = [*rates, float(np.average(rates, weights=counts[:-1]))]
     return make_rulebook(
-        rule.rule_,
+        described.rule,
         score=score,
         scale=rule.scale,
         columns=tuple(cells[0]),
         cells=tuple(names),
         counts=np.array(counts),
         rates=np.array(rates),
-        rate=target,
-        budget=budget,
-        criterion=rule.criterion,
+        rate=described.rate,
+        budget=described.budget,
+        criterion=described.criterion,
         unseen=unseen or ("pooled" if rule.takes_unseen else "refuse"),
         seed=int(rule.random_state),
         ids=ids,
         file=split.dataset,
         sha256=split.digest,
-        rows=sum(rule.result_["rows"]),
+        rows=sum(facts["rows"]),
     )
 
 

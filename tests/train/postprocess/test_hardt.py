@@ -72,6 +72,25 @@ def test_probabilities_are_fairlearns_also_when_loaded(criterion, decimals, flip
     assert found == pytest.approx(expected, abs=1e-12)
     back = Hardt.load(model.save(tmp_path / "model"))
     assert np.array_equal(back.predict_proba(asked, groups=others), found)
+    assert back.result_ == model.result_
+
+
+@pytest.mark.parametrize("criterion", list(CONSTRAINTS))
+def test_decisions_are_a_mixture_of_thresholds(criterion):
+    score, y, groups = make_rows(n_groups=3, seed=1)
+    model = Hardt(criterion=criterion).fit(score, y, groups=groups)
+    rule = model.mixture()
+    assert rule.share.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    assert rule.share.min() >= 0.0
+    assert np.abs(rule.threshold).max() <= 2.0
+    # The groups above the lowest hull ignore some scores: all of those, at −2, or none, at 2.
+    assert (rule.share.shape[1] > 2) == model.ignored_.any() == (criterion == "equalized_odds")
+    ends = np.array([-1.0, 1.0])
+    for k in range(3):
+        c, q = model.ignored_[k], model.constant_[k]
+        passed = ends[:, None] > model.threshold_[k]
+        expected = c * q + (1 - c) * (model.share_[k] * passed).sum(axis=1)
+        assert rule.probability(ends, np.full(2, k)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_tolerance_is_used_and_kept():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.postprocess.base import score_part
-from fairfrontier.train.postprocess.reject_option import GRID, RejectOption
+from fairfrontier.train.postprocess.reject_option import GRID, ROUNDING, RejectOption
 from tests.train.tables import make_split
 
 
@@ -120,6 +120,31 @@ def test_scores_at_the_edge_stay_outside_in_spite_of_rounding():
         assert model.predict(score, groups=groups).tolist() == expected
 
 
+EDGES = [0.0, 1e-9, 2e-9, 0.01, 0.2, 0.5, 1.0]
+
+
+@settings(max_examples=200)
+@given(
+    theta=st.one_of(st.sampled_from(EDGES), st.floats(0.0, 1.0)),
+    scores=st.lists(st.floats(-1.0, 1.0), max_size=20),
+)
+def test_one_threshold_for_each_group_decides_alike_on_all_numbers(theta, scores):
+    model = RejectOption()
+    model.theta_, model.favoured_ = theta, np.array([False, True])
+    edge = theta - ROUNDING
+    edges = np.array([0.0, -0.0, edge, -edge, theta, -theta, 1.0, -1.0])
+    near = [np.nextafter(edges, end) for end in (-2.0, 2.0)]
+    signed = np.clip(np.concatenate([edges, *near, scores]), -1.0, 1.0)
+    rule = model.mixture()
+    assert rule.threshold.shape == (2, 1)
+    for k in range(2):
+        code = np.full(len(signed), k)
+        decided = model.probability(signed, code)
+        np.testing.assert_array_equal(rule.probability(signed, code), decided)
+        by_hand = [1.0 - k if abs(f) < edge else float(f >= 0) for f in signed.tolist()]
+        assert decided.tolist() == by_hand
+
+
 def test_validation_decides_where_it_is_given():
     score, y, groups = make_rows(800)
     other, labels, codes = make_rows(800, seed=9)
@@ -152,6 +177,7 @@ def test_it_comes_back_with_its_curve(tmp_path):
     model = RejectOption(thetas=[0.3, 0.1]).fit(score, y, groups=groups)
     back = RejectOption.load(model.save(tmp_path / "model"))
     assert (back.theta_, back.met_) == (model.theta_, model.met_)
+    assert back.result_ == model.result_
     assert back.curve_.theta.tolist() == [0.0, 0.1, 0.3]
     assert np.array_equal(back.curve_.bias, model.curve_.bias)
     assert np.array_equal(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
+from fairfrontier.train.postprocess.rule import MixtureRule, RampRule, ThresholdRule
 from tests.namespaces import namespaces
 
 SCORE = np.array([-1.0, -0.2, 0.1, 0.1, 0.3, 1.0])
@@ -97,6 +97,14 @@ def test_thresholds_are_a_special_case():
     np.testing.assert_allclose(
         rule.probability(score, code), other.probability(score, code), atol=1e-15
     )
+
+
+def test_infinite_thresholds_become_those_beyond_all_scores():
+    rule = MixtureRule(np.array([[-np.inf, 0.1], [np.inf, 0.3]]), np.full((2, 2), 0.5))
+    finite = rule.bound()
+    assert finite.threshold.tolist() == [[-2.0, 0.1], [2.0, 0.3]]
+    found = finite.probability(SCORE, CODE)
+    assert found.tolist() == rule.probability(SCORE, CODE).tolist() == [0.5, 0, 0, 0.5, 1, 0.5]
 
 
 def test_ramps_come_back_from_json():

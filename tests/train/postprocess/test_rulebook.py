@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
@@ -16,8 +17,13 @@ from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.postprocess.base import read_scores, rescale
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.rulebook import export_rulebook, make_rulebook, read_rulebook
-from fairfrontier.train.registry import create
+from fairfrontier.train.postprocess.rulebook import (
+    MIXTURE,
+    export_rulebook,
+    make_rulebook,
+    read_rulebook,
+)
+from fairfrontier.train.registry import create, load_model
 from tests.train.postprocess.made import make_part
 
 MASK = 2**64 - 1
@@ -240,6 +246,11 @@ def test_calibrated_scores_have_no_place_in_a_rulebook():
         ("randomized_threshold", {"criterion": "equal_opportunity", "width": 0.0, "rate": 0.5}),
         ("randomized_threshold", {"criterion": "equalized_odds", "width": 0.2}),
         ("randomized_threshold", {"criterion": "covariance", "attributes": 0, "width": 0.1}),
+        ("hardt", {}),
+        ("hardt", {"criterion": "equal_opportunity", "tolerance": 0.05, "attributes": 1}),
+        ("hardt", {"criterion": "equalized_odds", "objective": "balanced_accuracy"}),
+        ("reject_option", {"attributes": 0}),
+        ("reject_option", {"thetas": [0.1, 1.0], "budget": 0.3}),
     ],
 )
 def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
@@ -253,12 +264,15 @@ def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
     code = book.encode(cell.reshape(-1), tuple(map(tuple, cells.tolist())), "new.csv")
     h = decide_rows(book, fresh.X[:, 0], code)
     np.testing.assert_array_equal(h, model.predict_proba(fresh.X, groups=fresh.groups)[:, 1])
+    decided = model.predict(fresh.X, groups=fresh.groups, ids=fresh.ids)
+    np.testing.assert_array_equal(book.decide(h, fresh.ids), decided)
+    assert 0 < decided.mean() < 1
     assert book.target.criterion == parameters.get("criterion", "parity")
     # The formula in words, from the JSON alone.
     described = json.loads((tmp_path / "thresholds.json").read_text())
     for i in range(50):
         group, f = described["thresholds"][code[i]], 2 * float(fresh.X[i, 0]) - 1
-        if method == "group_thresholds":
+        if "shares" in group:
             pairs = zip(group["thresholds"], group["shares"], strict=True)
             wanted = sum(share for threshold, share in pairs if f > threshold)
         elif group["slope"] is None:
@@ -267,6 +281,95 @@ def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
             line = group["level"] + group["slope"] * (f - group["centre"])
             wanted = min(1.0, max(0.0, line))
         assert h[i] == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("hardt", {"tolerance": 0.1}),
+        ("hardt", {"criterion": "equal_opportunity"}),
+        ("hardt", {"criterion": "equalized_odds"}),
+        ("reject_option", {"attributes": 0}),
+        ("reject_option", {"budget": 0.4}),
+        # No width of the region brings the groups together.
+        ("reject_option", {"thetas": [0.01]}),
+    ],
+)
+def test_the_facts_of_a_document_are_those_of_its_rows(method, parameters, weighted):
+    part, target = SPLIT.train, {}
+    weight = 1.0 + part.ids % 3 if weighted else np.ones(part.n_samples)
+    model = create(method, **parameters)
+    model.fit(part.X, part.y, groups=part.groups, sample_weight=weight)
+    book = export_rulebook(model, SPLIT)
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    code = model.encode(part.groups)
+    assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
+    assert book.input.rows == part.n_samples
+    for kind, rows in {"rate": part.y >= 0, "tpr": part.y == 1, "fpr": part.y == 0}.items():
+        own = [rows & (code == k) for k in range(len(book.thresholds))]
+        target[kind] = np.array([np.average(h[each], weights=weight[each]) for each in own])
+    np.testing.assert_allclose([each.rate for each in book.thresholds], target["rate"])
+    criteria = {"equal_opportunity": ["tpr"], "equalized_odds": ["tpr", "fpr"]}
+    for kind in criteria.get(book.target.criterion, ["rate"]):
+        assert np.ptp(target[kind]) <= book.target.budget + 1e-9
+    assert book.target.rate is None
+    asked = model.tolerance if method == "hardt" else model.budget
+    unmet = "thetas" in parameters
+    assert book.target.budget == pytest.approx(np.ptp(target["rate"]) if unmet else asked)
+
+
+def test_a_rule_chosen_on_validation_rows_states_theirs():
+    part, other = SPLIT.train, make_part(4, 700)
+    model = create("reject_option", attributes=0)
+    model.fit(part.X, part.y, groups=part.groups, validation=other)
+    book = export_rulebook(model, SPLIT)
+    decided = model.predict(other.X, groups=other.groups)
+    code = other.groups[:, 0]
+    assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
+    expected = [decided[code == k].mean() for k in range(2)]
+    assert [each.rate for each in book.thresholds] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", ["hardt", "reject_option"])
+def test_groups_without_a_threshold_are_refused_or_decided_as_another(method):
+    part = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") < 2))
+    model = create(method, attributes=1).fit(part.X, part.y, groups=part.groups)
+    rows = np.zeros(2, dtype=np.int64)
+    with pytest.raises(DataError, match="the group race=C"):
+        export_rulebook(model, SPLIT).encode(rows, (("C",),), "new.csv")
+    assert export_rulebook(model, SPLIT, unseen="B").encode(rows, (("C",),), "").tolist() == [1, 1]
+    with pytest.raises(ConfigError, match="unseen is pooled, which has no threshold"):
+        export_rulebook(model, SPLIT, unseen="pooled")
+
+
+def test_flipped_decisions_have_no_place_in_a_rulebook():
+    part = SPLIT.train
+    y = np.where(part.groups[:, 0] == 1, 1 - part.y, part.y)
+    told = r"above thresholds, but this hardt flips decisions\. Fit without flip\."
+    model = create("hardt", attributes=0, flip=True).fit(part.X, y, groups=part.groups)
+    with pytest.raises(ConfigError, match=told):
+        export_rulebook(PostProcessed(None, model), SPLIT)
+    model.fit(part.X, part.y, groups=part.groups)
+    assert export_rulebook(PostProcessed(None, model), SPLIT).rule.formula == MIXTURE
+
+
+@pytest.mark.parametrize("method", ["hardt", "reject_option"])
+def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method, tmp_path):
+    part = SPLIT.train
+    model = create(method, attributes=0).fit(part.X, part.y, groups=part.groups)
+    folder = model.save(tmp_path / "model")
+    assert export_rulebook(load_model(folder), SPLIT) == export_rulebook(model, SPLIT)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["facts"]["result"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    back = load_model(folder)
+    np.testing.assert_array_equal(
+        back.predict_proba(part.X, groups=part.groups),
+        model.predict_proba(part.X, groups=part.groups),
+    )
+    with pytest.raises(ConfigError, match=f"this {method} was saved without. Fit it again"):
+        export_rulebook(back, SPLIT)
 
 
 def test_pooled_thresholds_are_for_groups_that_were_not_seen():
@@ -289,6 +392,8 @@ def test_other_processors_and_other_groups_are_refused():
     other = create("shift_inference").fit(part.X, part.y, groups=part.groups)
     with pytest.raises(ConfigError, match="ShiftInference has another rule"):
         export_rulebook(PostProcessed(None, other), SPLIT)
+    with pytest.raises(ConfigError, match="LogisticRegression has another rule"):
+        export_rulebook(LogisticRegression(), SPLIT)
     merged = replace(part, attributes={"sex": ("all",), "race": ("A", "B", "C")})
     with pytest.raises(ConfigError, match="other groups than those of made"):
         export_rulebook(fit(width=0.1, rate=0.3), SPLIT.replace(train=merged))

@@ -21,12 +21,10 @@ from fairfrontier.train.postprocess.roc.curve import (
 )
 from fairfrontier.train.postprocess.roc.pooling import measure_again, pool_curves
 from fairfrontier.train.postprocess.roc.solve import pool_groups, solve_curves
-from fairfrontier.train.postprocess.rule import MixtureRule
+from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
 from fairfrontier.train.registry import method
 
 COSTS = {"false_positive", "false_negative"}
-# Outside of the scores' scale: chooses none, or all.
-NONE, ALL = 2.0, -2.0
 
 
 @method("group_thresholds")
@@ -224,7 +222,7 @@ class GroupThresholds(PostProcessor):
             )
         if pooled.any():
             solution = measure_again(solution, curves, self.criterion)
-        self.rule_ = MixtureRule(np.clip(rule.threshold, ALL, NONE), rule.share)
+        self.rule_ = rule.bound()
         rates = [[None if math.isnan(r) else r for r in row] for row in solution.rates.tolist()]
         self.result_ = {
             "value": solution.value,
@@ -240,6 +238,11 @@ class GroupThresholds(PostProcessor):
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
         return np.asarray(self.rule_.probability(signed, code))
+
+    def describe_rule(self) -> FittedRule:
+        """Return the rule with its rates on the fitted rows."""
+        facts = {**self.result_, "rates": [row[0] for row in self.result_["rates"]]}
+        return FittedRule(self.rule_, facts, self.bound, self.criterion)
 
     def get_state(self) -> State:
         """Return the rule and the cells."""
