@@ -157,10 +157,29 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
                 dial = (name, dimension)
                 listed = tuple(value) if isinstance(value, list) else ()
         waits = method == ENSEMBLE and "settings" not in fixed
-        if space or dial or waits or method == BEST:
-            of_rule = rule is not None
-            rows.append(SearchedRow(label, method, row, space, dial, of_rule, listed, waits))
+        of_rule = rule is not None
+        searched = SearchedRow(label, method, row, space, dial, of_rule, listed, waits)
+        if dial and not listed and _refuses_dial(searched, resolver):
+            searched = replace(searched, dial=None)
+        if space or searched.dial or waits or method == BEST:
+            rows.append(searched)
     return rows
+
+
+def _refuses_dial(row: SearchedRow, resolver: Resolver) -> bool:
+    """Return whether a row's other values refuse a budget that its method takes without them."""
+    then = row.row.then
+    loosest = row.trade({}, 1.0)
+    try:
+        resolver.try_model(then.method if then else row.method, row.set_dial(1.0), row.label)
+    except (ConfigError, TypeError):
+        return False
+    try:
+        if not resolver.waits("frontier", row.label, loosest):
+            resolver.resolve_frontier_row(row.label, loosest)
+    except ConfigError:
+        return True
+    return False
 
 
 class Search:

@@ -283,8 +283,14 @@ def test_a_rule_stands_behind_the_best_method(home):
 
 
 @pytest.mark.parametrize("method", ["gbdt", "best"])
-def test_a_rule_without_a_budget_is_tried_once_behind_the_best_settings(home, method):
-    ruled = {"method": method, "then": {"method": "hardt", "attributes": "origin"}}
+@pytest.mark.parametrize(
+    "rule",
+    [{"method": "shift_inference"}, {"method": "hardt", "criterion": "equalized_odds"},
+     {"method": "hardt", "tolerance": 0.1}],
+    ids=["no budget", "refused beside its criterion", "given"],
+)  # fmt: skip
+def test_a_rule_without_a_budget_is_tried_once_behind_the_best_settings(home, method, rule):
+    ruled = {"method": method, "then": {**rule, "attributes": "origin"}}
     search, tried = begin(home, methods={"gbdt": {}, "odds": ruled}, search={"trials": 9}), []
     outcome = search.run(pretend(tried))
     assert outcome.absent == {}
@@ -293,6 +299,22 @@ def test_a_rule_without_a_budget_is_tried_once_behind_the_best_settings(home, me
     # Its own setting adds only its rule to one that was tuned.
     tuned = [setting.items() for label, setting in tried if label == "gbdt"]
     assert any(each <= tried[-1][1].items() for each in tuned)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "dial"),
+    [("parity", "tolerance"), ("equal_opportunity", "tolerance"), ("equalized_odds", None),
+     (["parity", "equalized_odds"], None)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["gbdt", "best"])
+def test_a_budget_is_searched_where_the_other_values_of_its_row_take_it(
+    home, method, criterion, dial
+):
+    ruled = {"method": method, "then": {"method": "hardt", "criterion": criterion}}
+    search = begin(home, methods={"gbdt": {}, "ruled": ruled})
+    (row,) = (row for row in search.rows if row.label == "ruled")
+    assert (row.dial and row.dial[0]) == dial
 
 
 @pytest.mark.parametrize(("guarded", "kind"), [(True, "local"), (False, "inline")])

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 import yaml
 
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.method_file import MethodFile
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options
 from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.registry import METHODS
 
 STUDY = {
     "dataset": "loans",
@@ -16,6 +19,9 @@ STUDY = {
     "search": {"trials": 4},
     "frontier": {"fairness": ["selection_rate_difference:origin"]},
 }
+
+
+SPACES = {name: MethodFile.read(name, Path("nowhere")).space for name in METHODS.all()}
 
 
 def read(home: Path, method: str, space: str, **changes):
@@ -77,3 +83,21 @@ def test_listed_values_of_a_row_are_refused_by_its_key(home):
     methods = {"gbdt": {}, "parity": {"method": "gbdt", "then": then}}
     with pytest.raises(ConfigError, match=r"methods.parity.then: The parameter 'bound' .* is -1"):
         read(home, "group_thresholds", "{bound: {low: 0, high: 1, loose: high}}", methods=methods)
+
+
+def test_every_method_with_something_to_search_has_a_space():
+    without = {name for name, space in SPACES.items() if not space}
+    assert without == {"constant", "ensemble", "seo", "shift_inference"}
+
+
+@pytest.mark.parametrize("method", [name for name, space in SPACES.items() if space])
+def test_a_method_takes_its_whole_space(method):
+    cls, space = METHODS.find(method), SPACES[method]
+    for ends in itertools.product((0.0, 0.5, 1.0), repeat=len(space)):
+        values = zip(space.items(), ends, strict=True)
+        cls(**{**cls.example, **{name: each.at(end) for (name, each), end in values}}).check()
+
+
+@pytest.mark.parametrize("method", [name for name, space in SPACES.items() if space])
+def test_a_space_has_one_budget_at_most(method):
+    assert sum(each.loose is not None for each in SPACES[method].values()) <= 1
