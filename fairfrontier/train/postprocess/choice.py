@@ -274,6 +274,5 @@ def _solve(
         rows.signed, code % 2 > 0, code // 2, len(problem.segments) // 2, **options
     )
     rule = solution.rule
-    return replace(
-        solution, rule=RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
-    )
+    by_cell = RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
+    return replace(solution, rule=by_cell, rate=solution.rate[merged])

@@ -30,7 +30,7 @@ import numpy as np
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.postprocess.criterion import Solution, conclude, cross, read_rows
-from fairfrontier.train.postprocess.line import Line, Lines, find_roots, host_share, integrate
+from fairfrontier.train.postprocess.line import Line, Lines, find_roots, integrate
 from fairfrontier.train.postprocess.threshold import (
     TOLERANCE,
     Segment,
@@ -112,7 +112,7 @@ def _solve_subgroup(
     others, members = (segment.total for segment in pair)
     share = (others / (others + members), members / (others + members))
     pulls = (-share[1], share[0])
-    hosts = [host_share(segment) for segment in pair]
+    hosts = [segment.share for segment in pair]
 
     def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = np.zeros_like(w), np.zeros_like(w)
@@ -182,8 +182,8 @@ def draw_opportunity(
     problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float, cut: float = 0.0
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0 and rates."""
-    pairs = zip(map(host_share, problem.segments), mean_eta(problem).tolist(), strict=True)
-    return [_solve_group(*pair, width, rate, budget / 2, cut) for pair in pairs]
+    pairs = zip(problem.segments, mean_eta(problem).tolist(), strict=True)
+    return [_solve_group(group.share, p, width, rate, budget / 2, cut) for group, p in pairs]
 
 
 def _solve_group(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import device
+from array_api_compat import device, is_numpy_namespace
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
 from fairfrontier.train.postprocess.line import Line
@@ -17,6 +17,8 @@ Array = Any
 
 # Violations below this count as met, and so do gaps below this share of 1 + the largest multiplier.
 ACCURACY = 1e-9
+# Rows that are measured at once on the host: what is made of them stays in its cache.
+BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,9 @@ class Solution:
     Attributes
     ----------
     rule : RampRule
-        By group; under covariance by 2 · subgroup + member.
+        By cell: a group, under covariance 2 · subgroup + member.
+    rate : ndarray of float64, shape (n_cells,)
+        E[h | cell] on the fitted rows; NaN in a cell without rows.
     multiplier : ndarray of float64, shape (n_groups,) or (n_groups, 2)
         w_k, or (a_k, b_k) under equalised odds.
     reached : ndarray of float64, as ``multiplier``
@@ -44,6 +48,7 @@ class Solution:
     """
 
     rule: RampRule
+    rate: np.ndarray
     multiplier: np.ndarray
     reached: np.ndarray
     violation: np.ndarray
@@ -54,6 +59,7 @@ class Solution:
     def describe(self) -> dict[str, Any]:
         """Return the plain facts that a fitted estimator keeps."""
         return {
+            "rates": self.rate.tolist(),
             "objective": self.objective,
             "duality_gap": self.gap,
             "reached": self.reached.tolist(),
@@ -140,31 +146,26 @@ def conclude(
     targets, half
         The bounds τ_j ± half before any relaxation.
     """
-    xp = array_namespace(rows.score)
     table = np.array([(line.centre, line.level, line.slope) for line in lines], dtype=np.float64)
     rule = RampRule(*(np.ascontiguousarray(column) for column in table.T))
-    h = rule.probability(rows.score, cells)
-    mass = to_numpy(segment_sum(rows.weight, rows.code, rows.n_groups))
-    gain = excess = rows.score - cut
-    reached = np.full(scales.shape, np.nan)
-    for j, z in enumerate(features):
-        mean = to_numpy(segment_sum(rows.weight * z * h, rows.code, rows.n_groups)) / mass
-        np.divide(mean, scales[:, j], out=reached[:, j], where=scales[:, j] > 0)
-        factor = xp.asarray(np.ascontiguousarray(multiplier[:, j]), device=device(rows.score))
-        excess = excess - xp.take(factor, rows.code) * z
+    measured = _measure(rows, rule, cells, features, multiplier, width, cut)
+    per_group = len(lines) // rows.n_groups
+    mass = measured.mass.reshape(-1, per_group).sum(axis=1)
+    rate, reached = np.full(len(lines), np.nan), np.full(scales.shape, np.nan)
+    np.divide(measured.chosen, measured.mass, out=rate, where=measured.mass > 0)
+    np.divide(measured.pulls.T / mass[:, None], scales, out=reached, where=scales > 0)
     distance = np.nan_to_num(np.abs(reached - np.asarray(targets)))
     violation = np.maximum(distance - half, 0.0).max(axis=1)
-    per_group = len(lines) // rows.n_groups
     bound = half + np.array([line.relaxed for line in lines[::per_group]])
     price = scales * (multiplier * np.asarray(targets) + np.abs(multiplier) * bound[:, None])
-    xi = conjugate(excess, width)
-    dual = -float(xp.sum(rows.weight * xi)) - float(mass @ price.sum(axis=1))
-    primal = float(xp.sum(rows.weight * (width / 2.0 * h * h - h * gain)))
+    dual = -float(measured.conjugate) - float(mass @ price.sum(axis=1))
+    primal = float(measured.objective)
     objective, gap = primal / mass.sum(), (primal - dual) / mass.sum()
     closed = abs(gap) <= ACCURACY * (1.0 + np.abs(multiplier).max())
     single = scales.shape[1] == 1
     return Solution(
         rule=rule,
+        rate=rate,
         multiplier=multiplier[:, 0] if single else multiplier,
         reached=reached[:, 0] if single else reached,
         violation=violation,
@@ -172,3 +173,52 @@ def conclude(
         gap=float(gap),
         converged=bool(closed and violation.max() <= ACCURACY),
     )
+
+
+class _Measured(NamedTuple):
+    """Sums over rows: by cell, by feature and group, and of all.
+
+    They are Σ w h, Σ w, Σ w z_j h, Σ w ξ_γ(g − Σ m_j z_j) and Σ w [(γ/2) h² − h g].
+    """
+
+    chosen: np.ndarray
+    mass: np.ndarray
+    pulls: np.ndarray
+    conjugate: np.ndarray
+    objective: np.ndarray
+
+
+def _measure(
+    rows: CodedScores,
+    rule: RampRule,
+    cells: Array,
+    features: Sequence[Array],
+    multiplier: np.ndarray,
+    width: float,
+    cut: float,
+) -> _Measured:
+    """Return the sums that certify a rule, block by block on the host."""
+    xp, where = array_namespace(rows.score), device(rows.score)
+    factors = [xp.asarray(np.ascontiguousarray(column), device=where) for column in multiplier.T]
+    n_cells, n_rows = len(rule.centre), int(rows.score.shape[0])
+    size = BLOCK if is_numpy_namespace(xp) else n_rows
+    totals: list[Any] = []
+    for start in range(0, n_rows, size):
+        block = slice(start, start + size)
+        code, cell, weight = rows.code[block], cells[block], rows.weight[block]
+        gain = excess = rows.score[block] - cut
+        h = rule.probability(rows.score[block], cell)
+        chosen, pulls = weight * h, []
+        for feature, factor in zip(features, factors, strict=True):
+            z = feature[block]
+            pulls.append(segment_sum(chosen * z, code, rows.n_groups))
+            excess = excess - xp.take(factor, code) * z
+        sums = [
+            segment_sum(chosen, cell, n_cells),
+            segment_sum(weight, cell, n_cells),
+            xp.stack(pulls),
+            xp.sum(weight * conjugate(excess, width)),
+            xp.sum(chosen * (width / 2.0 * h - gain)),
+        ]
+        totals = [one + two for one, two in zip(totals, sums, strict=True)] if totals else sums
+    return _Measured(*map(to_numpy, totals))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,69 +63,57 @@ class Moments(NamedTuple):
     square: np.ndarray
 
 
-@dataclass(eq=False)
 class Stack:
-    """NumPy segments of K groups, for lines of shape (K, G).
+    """NumPy segments of K groups, for lines of shape (K, G)."""
 
-    ``mass``, ``moment`` and ``square`` are those of all groups, one after the other; those of group
-    k begin at ``offset``, shape (K, 1), and ``size``, (K, 1), is the number of its scores.
-    """
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.segments = segments
+        self.whole = np.stack([_sum_all(segment) for segment in segments], axis=1)
+        self._ends = self._sums = np.zeros(0)
 
-    scores: tuple[np.ndarray, ...]
-    mass: np.ndarray
-    moment: np.ndarray
-    square: np.ndarray
-    size: np.ndarray
-    offset: np.ndarray
-    searched: tuple[np.ndarray, np.ndarray] | None = None
-
-    def search(self, ends: np.ndarray) -> np.ndarray:
-        """Return the first positions of scores from some ends on, (2, K, G).
+    def sum_below(self, ends: np.ndarray) -> np.ndarray:
+        """Return Σ w, Σ w f and Σ w f² of the scores below ends (K, 2, G), (3, K, 2, G).
 
         Most lines of a search for roots are settled: only ends that moved are looked up again.
         """
-        before, found = self.searched or (np.full_like(ends, np.nan), np.empty(ends.shape, int))
-        moved = ends != before
-        for k, score in enumerate(self.scores):
-            rows = moved[:, k]
-            found[:, k][rows] = np.searchsorted(score, ends[:, k][rows])
-        self.searched = ends, found
-        return found
+        if self._ends.size != ends.size:
+            self._ends, self._sums = np.full(ends.size, np.nan), np.empty((3, ends.size))
+        before, self._ends = self._ends, ends.reshape(-1)
+        moved = np.flatnonzero(self._ends != before)
+        size = ends.size // len(self.segments)
+        stops = np.searchsorted(moved, size * np.arange(len(self.segments) + 1)).tolist()
+        for segment, span in zip(self.segments, pairwise(stops), strict=True):
+            places = moved[slice(*span)]
+            if places.size:
+                self._sums[:, places] = _sum_below(segment, self._ends[places])
+        return self._sums.reshape(3, *ends.shape)
 
 
-def stack_segments(segments: Sequence[Segment]) -> Stack:
-    """Return NumPy segments as one."""
-    scores = tuple(segment.score for segment in segments)
-    mass, moment, square = (
-        np.concatenate([getattr(segment, name) for segment in segments])
-        for name in ("mass", "moment", "square")
-    )
-    size = np.array([[score.size] for score in scores])
-    return Stack(scores, mass, moment, square, size, np.cumsum(size + 1, axis=0) - size - 1)
+def _sum_below(segment: Segment, ends: np.ndarray) -> np.ndarray:
+    found = segment.score.searchsorted(ends)
+    return np.array([segment.mass[found], segment.moment[found], segment.square[found]])
+
+
+def _sum_all(segment: Segment) -> np.ndarray:
+    return np.array([segment.mass[-1], segment.moment[-1], segment.square[-1]])
 
 
 def integrate(segment: Segment | Stack, level: np.ndarray, slope: np.ndarray) -> Moments:
     """Return the moments of lines, (G,) or (K, G), from NumPy segments; O(log n) for each."""
-    n: Any
-    offset: Any
-    search: Callable[[np.ndarray], Any]
-    if isinstance(segment, Stack):
-        n, offset, search = segment.size, segment.offset, segment.search
-    else:
-        n, offset, search = segment.score.size, 0, partial(np.searchsorted, segment.score)
     flat = slope == 0
     steep = np.where(flat, 1.0, slope)
-    ends = (-level / steep, (1.0 - level) / steep)
-    found: Any = search(np.stack([np.minimum(*ends), np.maximum(*ends)]))
-    first, last = found
-    start, stop = np.where(slope > 0, last, 0), np.where(slope > 0, n, first)
-    first = np.where(flat, 0, first)
-    last = np.where(flat, np.where((level > 0) & (level < 1), n, 0), last)
-    stop = np.where(flat, np.where(level >= 1, n, 0), stop)
-    first, last, start, stop = (each + offset for each in (first, last, start, stop))
-    sums = (segment.mass, segment.moment, segment.square)
-    mass, moment, square = (total[last] - total[first] for total in sums)
-    chosen, pull = (total[stop] - total[start] for total in sums[:2])
+    zero, one = -level / steep, (1.0 - level) / steep
+    ends = np.stack([np.minimum(zero, one), np.maximum(zero, one)], axis=-2)
+    if isinstance(segment, Stack):
+        sums, whole = segment.sum_below(ends), segment.whole
+    else:
+        sums, whole = _sum_below(segment, ends), _sum_all(segment)
+    first, last, whole = sums[..., 0, :], sums[..., 1, :], whole[..., None]
+    on, above = last - first, np.where(slope > 0, whole - last, first)
+    if flat.any():
+        on = np.where(flat, whole * ((level > 0) & (level < 1)), on)
+        above = np.where(flat, whole * (level >= 1), above)
+    (mass, moment, square), (chosen, pull, _) = on, above
     return Moments(
         chosen + level * mass + slope * moment,
         pull + level * moment + slope * square,
@@ -133,13 +121,6 @@ def integrate(segment: Segment | Stack, level: np.ndarray, slope: np.ndarray) ->
         moment,
         square,
     )
-
-
-def host_share(segment: Segment) -> Segment:
-    """Return a segment as NumPy arrays, its weights divided by their total."""
-    host = segment.on_host()
-    total = host.mass[-1] or 1.0
-    return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
 
 
 def find_roots(

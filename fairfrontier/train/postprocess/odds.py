@@ -28,14 +28,7 @@ import numpy as np
 
 from fairfrontier.train.postprocess.conditional import mean_eta
 from fairfrontier.train.postprocess.criterion import Solution, conclude, read_rows
-from fairfrontier.train.postprocess.line import (
-    Line,
-    Lines,
-    find_roots,
-    host_share,
-    integrate,
-    stack_segments,
-)
+from fairfrontier.train.postprocess.line import Line, Lines, Stack, find_roots, integrate
 from fairfrontier.train.postprocess.threshold import (
     TOLERANCE,
     Segment,
@@ -112,21 +105,12 @@ def draw_odds(
 
 
 class _Curve:
-    """One group: p = E[η], q = E[1 − η], and the vertices of its ROC curve.
-
-    ``tpr`` and ``fpr``, shapes (n + 1,), are the rates of choosing all scores from the i-th on:
-    they fall from 1 to 0.
-    """
+    """One group: p = E[η], q = E[1 − η], and the vertices of its ROC curve, (n + 1,)."""
 
     def __init__(self, segment: Segment) -> None:
-        self.segment = segment = host_share(segment)
-        self.tpr, self.fpr = segment.mass + segment.moment, segment.mass - segment.moment
-        self.p, self.q = float(self.tpr[-1]) / 2.0, float(self.fpr[-1]) / 2.0
-        for rate in (self.tpr, self.fpr):
-            rate /= -(rate[-1] or 1.0)
-            rate += 1.0
-        # Rounding must not leave a remainder.
-        self.tpr[-1] = self.fpr[-1] = 0.0
+        self.segment, (self.tpr, self.fpr) = segment.share, segment.odds
+        mean = float(self.segment.moment[-1])
+        self.p, self.q = (1.0 + mean) / 2.0, (1.0 - mean) / 2.0
 
 
 def _solve_mixed(
@@ -200,7 +184,7 @@ def _solve_inside(
 
     All groups are searched at once, which takes as many steps as the slowest of them.
     """
-    stack = stack_segments([curve.segment for curve in curves])
+    stack = Stack([curve.segment for curve in curves])
     p, q = (np.array([[getattr(curve, side)] for curve in curves]) for side in "pq")
 
     def evaluate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -25,6 +25,7 @@ from fairfrontier.train.postprocess.choice import (
     choose_conditional,
     choose_parity,
     list_rates,
+    measure_rates,
 )
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.histogram import BINS
@@ -289,8 +290,11 @@ class RandomizedThreshold(PostProcessor):
             descent = self._descend(rows, cut)
             self.rule_ = replace(descent.rule, threshold=descent.rule.threshold + cut)
             facts = {"dual_objective": descent.objective, "steps": descent.steps}
-        h = self.rule_.probability(signed, code)
-        self.result_ = {**facts, **self.count_rates(h, code, rows.weight)}
+        if "rates" not in facts:
+            rates = measure_rates(self.rule_.probability(signed, code), rows)
+            facts |= {"rates": rates.tolist()}
+        counts = np.bincount(code, minlength=rows.n_groups)
+        self.result_ = {**facts, "rows": counts.tolist()}
         return self
 
     def _find_cut(self, rows: ScoredRows) -> float:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,28 @@ class Segment:
     def on_host(self) -> Segment:
         """Return the segment as NumPy arrays."""
         return Segment(*map(to_numpy, (self.score, self.mass, self.moment, self.square)))
+
+    @cached_property
+    def share(self) -> Segment:
+        """The segment as NumPy arrays, its weights divided by their total."""
+        host = self.on_host()
+        total = host.mass[-1] or 1.0
+        return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
+
+    @cached_property
+    def odds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The true and the false positive rate of choosing all scores from the i-th on, (n + 1,).
+
+        They are estimated with P(Y=1) = (1 + f)/2, on the host, and fall from 1 to 0.
+        """
+        share = self.share
+        rates = share.mass + share.moment, share.mass - share.moment
+        for rate in rates:
+            rate /= -(rate[-1] or 1.0)
+            rate += 1.0
+            # Rounding must not leave a remainder.
+            rate[-1] = 0.0
+        return rates
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fairfrontier.train.postprocess import criterion
 from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
 from fairfrontier.train.postprocess.criterion import cross, read_rows
+from fairfrontier.train.postprocess.odds import solve_odds
 
 SCORE = np.array([-0.5, 0.2, 0.6, 0.9])
 CODE = np.array([0, 0, 1, 1])
@@ -59,3 +61,18 @@ def test_the_gap_tells_a_wrong_multiplier():
     w = found.multiplier[0]
     assert dual(w) == pytest.approx(found.objective, abs=1e-14)
     assert all(dual(w + step) < dual(w) for step in (-0.1, -0.01, 0.01, 0.1))
+
+
+def test_rows_are_measured_alike_in_blocks_and_at_once(monkeypatch):
+    generator = np.random.default_rng(4)
+    score, weight = generator.uniform(-1, 1, (2, 100))
+    code, weight = generator.integers(3, size=100), np.abs(weight) + 0.1
+    options = {"width": 0.2, "rates": (0.6, 0.4), "budget": 0.02, "weight": weight}
+    whole = solve_odds(score, code, 3, **options)
+    monkeypatch.setattr(criterion, "BLOCK", 7)
+    blocks = solve_odds(score, code, 3, **options)
+    for name in ("rate", "reached", "objective", "gap"):
+        np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), atol=1e-14)
+    h = whole.rule.probability(score, code)
+    chosen = np.bincount(code, weight * h) / np.bincount(code, weight)
+    np.testing.assert_allclose(whole.rate, chosen, atol=1e-14)

@@ -1,14 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.train.postprocess.line import (
-    Lines,
-    find_roots,
-    host_share,
-    integrate,
-    judge_lines,
-    stack_segments,
-)
+from fairfrontier.train.postprocess.line import Lines, Stack, find_roots, integrate, judge_lines
 from fairfrontier.train.postprocess.threshold import build_problem
 
 
@@ -19,7 +12,7 @@ def test_moments_are_sums_over_rows(level, slope):
     score = np.round(generator.uniform(-1, 1, 60), 1)
     weight = generator.integers(0, 3, 60).astype(float)
     (segment,) = build_problem(score, np.zeros(60, dtype=np.int64), 1, weight).segments
-    seen = integrate(host_share(segment), np.array([level]), np.array([slope]))
+    seen = integrate(segment.share, np.array([level]), np.array([slope]))
     line = level + slope * score
     h, share = np.clip(line, 0, 1), weight / weight.sum()
     on = (line > 0) & (line < 1)
@@ -36,8 +29,8 @@ def test_moments_are_sums_over_rows(level, slope):
 def test_stacked_groups_have_the_moments_of_each_alone():
     generator = np.random.default_rng(5)
     score, code = generator.uniform(-1, 1, 90).round(2), generator.integers(3, size=90)
-    segments = [host_share(segment) for segment in build_problem(score, code, 3).segments]
-    stack = stack_segments(segments)
+    segments = [segment.share for segment in build_problem(score, code, 3).segments]
+    stack = Stack(segments)
     level, slope = generator.normal(size=(2, 3, 4))
     slope[1, 2] = 0.0
     for _ in range(3):
