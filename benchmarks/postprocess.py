@@ -20,7 +20,8 @@ than one thread. What is measured:
   more memory than there is for ten of 100,000 rows each.
 - *every rule by group*, for ten groups: the whole of ``fit``, of ``GroupThresholds`` (drawn, and
   one threshold a group) and of ``RandomizedThreshold`` with its choice among its candidates, under
-  every criterion; the peer is NumPy's sort of the same scores.
+  every criterion (covariance: two groups in each of five subgroups); the peer is NumPy's sort of
+  the same scores.
 - *exact against descent*: the paper's projected SGD and its authors' schedule, as often as the rows
   given say. The case tells by how much their dual objective (equation 4) exceeds the minimum.
 
@@ -219,14 +220,21 @@ def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     generator = np.random.default_rng(0)
     code = generator.integers(10, size=n)
     score = generator.beta(2.0 + code / 10, 3.0)
-    y, groups = (generator.random(n) < score).astype(np.int64), code[:, None]
+    y = (generator.random(n) < score).astype(np.int64)
+    groups = np.column_stack([code, code % 2, code // 2])
     models: dict[str, Any] = {}
     for criterion in BOUNDED:
-        options = {"criterion": criterion, "bound": 0.02}
+        options = {"criterion": criterion, "bound": 0.02, "attributes": 0}
         models[f"best on labels, {criterion}"] = GroupThresholds(**options)
         models[f"one a group, {criterion}"] = GroupThresholds(**options, randomized=False)
     for criterion in ("parity", "equal_opportunity", "equalized_odds"):
-        models[f"near-optimal, {criterion}"] = RandomizedThreshold(criterion=criterion)
+        models[f"near-optimal, {criterion}"] = RandomizedThreshold(
+            criterion=criterion, attributes=0
+        )
+    # Two groups in each of five subgroups.
+    models["near-optimal, covariance"] = RandomizedThreshold(
+        criterion="covariance", attributes=1, within=2
+    )
     floor = measure_call(lambda: np.sort(score), repeat)
     records = []
     for case, model in models.items():
