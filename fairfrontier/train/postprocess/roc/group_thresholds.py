@@ -91,7 +91,7 @@ class GroupThresholds(PostProcessor):
     -----
     O(n log n) for a sort within each group; afterwards as many steps as the hulls have vertices,
     some hundred each with labels and as many as scores without. 1,000,000 rows of ten groups take
-    .06 to .2 s. Without y the scores are taken as P(Y=1|x) and count as expected labels: they have
+    .1 to .3 s. Without y the scores are taken as P(Y=1|x) and count as expected labels: they have
     to be calibrated. What holds on the fitted rows holds on others up to sampling error.
 
     References
