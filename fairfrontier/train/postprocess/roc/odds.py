@@ -49,7 +49,7 @@ ROUNDS = 100
 ACCURACY = 1e-10
 # One cut per group: up to so many windows are all tried. Of more, some first, and then, by steps
 # that are so many times smaller, those around the best of them.
-ALL, SOME, FINER = 1 << 17, 1 << 14, 8
+ALL, SOME, FINER = 1 << 17, 1 << 13, 8
 # Starts at which windows are counted.
 COUNTED = 512
 # Of more cuts, some are tried first, then those around the best of them, and no others.
