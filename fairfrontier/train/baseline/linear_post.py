@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -26,10 +25,6 @@ from fairfrontier.train.tree.rate_game import EVENTS
 # What models that learn the same trees may differ in.
 RULE = ("criterion", "objective", "bound")
 TABLE = ("X", "y", "groups", "sample_weight")
-# What was learnt of the last tables, by their digests: bounds that a search tries one by one share
-# the trees, which take hundreds of times as long as the rule.
-KEPT = 3
-_learnt: dict[bytes, Learnt] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +125,8 @@ class LinearPost(Classifier):
     Notes
     -----
     (folds + 1) fits of boosting and as many with a tree for each group, 1 for two groups; settings
-    that differ in criterion, objective and bound share them: in a batch, and of the last three
-    tables and kinds of trees in a process, which keeps 2 n_groups numbers a row of each. O(n) for
-    λ, some milliseconds. The bound holds as far as the probabilities are right, and up to rows of
+    of one table that differ in criterion, objective and bound share them in a study. O(n) for λ,
+    some milliseconds. The bound holds as far as the probabilities are right, and up to rows of
     equal features: that it holds on others is not guaranteed. ``predict_proba`` is a score whose
     order and side of 1/2 count; it is no probability of class 1.
 
@@ -230,7 +224,7 @@ class LinearPost(Classifier):
             if table not in shared:
                 weight = training_weight(given.get("sample_weight"), len(codes))
                 columns = choose_columns(given["groups"], model.attributes, model.name)
-                shared[table] = _recall(model, X, codes, columns, weight)
+                shared[table] = learn(model, grow_here(model), X, codes, columns, weight)
             model.decide(shared[table])
 
     def decide(self, learnt: Learnt) -> None:
@@ -352,21 +346,6 @@ def grow_here(model: LinearPost) -> Growing:
         return xgboost.train({**read_tree_parameters(model), **more}, data, model.n_estimators)
 
     return Growing(boost, ask_trees, extend)
-
-
-def _recall(
-    model: LinearPost, X: np.ndarray, y: np.ndarray, columns: np.ndarray, weight: np.ndarray
-) -> Learnt:
-    """Return what is learnt of rows in memory, if it is not known from a fit before."""
-    digest = hashlib.sha256(repr((model.structure(), X.shape, columns.shape)).encode())
-    for column in (X, y, columns, weight):
-        digest.update(np.ascontiguousarray(column).data)
-    key = digest.digest()
-    learnt = _learnt.pop(key, None) or learn(model, grow_here(model), X, y, columns, weight)
-    for oldest in list(_learnt)[: 1 - KEPT]:
-        del _learnt[oldest]
-    _learnt[key] = learnt
-    return learnt
 
 
 def learn(

@@ -5,8 +5,7 @@ import pytest
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.baseline import linear_post
-from fairfrontier.train.baseline.linear_post import LinearPost, learn
+from fairfrontier.train.baseline.linear_post import LinearPost
 from fairfrontier.train.tree.rate_game import EVENTS
 from tests.train.tables import measure_gap
 
@@ -106,35 +105,6 @@ def test_models_of_one_table_share_trees_and_are_those_fitted_alone():
         np.testing.assert_array_equal(alone.predict_proba(X), model.predict_proba(X))
     assert together[0].structure() == together[1].structure()
     assert together[0].structure() != LinearPost(**TREES | {"max_depth": 2}).structure()
-
-
-def test_fits_of_the_last_tables_share_trees(monkeypatch):
-    grown = []
-    monkeypatch.setattr(linear_post, "_learnt", {})
-    monkeypatch.setattr(linear_post, "learn", lambda *given: grown.append(given) or learn(*given))
-    X, y, groups = draw_table(300)
-    other = X.copy()
-    other[7, 1] += 1e-9
-
-    def fit(rows, bound=0.1, labels=y, weight=None, **changes):
-        model = LinearPost(bound=bound, **TREES | changes)
-        return model.fit(rows, labels, groups=groups, sample_weight=weight)
-
-    one, two = fit(X), fit(X, bound=0.0)
-    assert len(grown) == 1
-    assert one.guesser_ is two.guesser_
-    fit(other)
-    fit(X)
-    assert len(grown) == 2
-    for count, changes in enumerate(
-        [{"max_depth": 2}, {"labels": 1 - y}, {"weight": 1 + y}], start=3
-    ):
-        fit(X, **changes)
-        assert len(grown) == count
-    assert len(linear_post._learnt) == linear_post.KEPT
-    # The first of them is forgotten by now.
-    monkeypatch.undo()
-    np.testing.assert_array_equal(fit(X).predict_proba(X), one.predict_proba(X))
 
 
 def test_a_group_without_a_row_in_an_event_is_not_bounded():
