@@ -167,19 +167,26 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
 
 
 def _refuses_dial(row: SearchedRow, resolver: Resolver) -> bool:
-    """Return whether a row's other values refuse a budget that its method takes without them."""
+    """Return whether a row's other values refuse a budget that its method takes without them.
+
+    What is wrong without the budget is no refusal of it, nor is a budget that nothing takes.
+    """
     then = row.row.then
-    loosest = row.trade({}, 1.0)
+
+    def takes(tried: SearchedRow) -> bool:
+        loosest = tried.trade({}, 1.0)
+        try:
+            if not resolver.waits("frontier", tried.label, loosest):
+                resolver.resolve_frontier_row(tried.label, loosest)
+        except ConfigError:
+            return False
+        return True
+
     try:
         resolver.try_model(then.method if then else row.method, row.set_dial(1.0), row.label)
     except (ConfigError, TypeError):
         return False
-    try:
-        if not resolver.waits("frontier", row.label, loosest):
-            resolver.resolve_frontier_row(row.label, loosest)
-    except ConfigError:
-        return True
-    return False
+    return takes(replace(row, dial=None)) and not takes(row)
 
 
 class Search:

@@ -156,7 +156,8 @@ class PostProcessor(Classifier):
     def describe_rule(self) -> FittedRule | None:
         """Return thresholds by group that decide alike; None where the rule is of another kind.
 
-        ConfigError says why this fit has none, or none on scores as they are.
+        Its facts are of the fit, as `count_rates` makes them. ConfigError says why this fit has
+        none, or none on scores as they are.
         """
         return None
 

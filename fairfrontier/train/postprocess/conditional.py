@@ -65,17 +65,19 @@ def solve_covariance(
 
     O(n log n) for a sort within each group; at γ = 0 O(n log n + n K). A subgroup without members,
     or of members only, has covariance 0 under any rule. ``problem`` has the sorted scores by code
-    2 · subgroup + member, where they are there. ValueError is raised as by `read_rows`.
+    2 · subgroup + member, and ``lines`` what `draw_covariance` gave for a width above 0, where they
+    are there. ValueError is raised as by `read_rows`.
     """
     rows = read_rows(score, subgroup, n_subgroups, weight, ("width", width), ("budget", budget))
     xp = array_namespace(rows.score)
     inside = member if weight is None else member[weight > 0]
     cells, z = cross(inside, rows.code), xp.astype(inside, xp.float64)
-    if width > 0 and lines is None:
+    if width == 0:
+        lines = []
+    elif lines is None:
         problem = problem or build_problem(rows.score, cells, 2 * n_subgroups, rows.weight)
         drawn = draw_covariance(problem, np.array([width]), budget, cut)
         lines = [each.pick(0) for each in drawn]
-    lines = list(lines or [])
     for group, (positions, share) in enumerate(rows.groups()):
         own = xp.take(inside, positions)
         rho = float(xp.sum(xp.where(own, share, xp.zeros_like(share))))
@@ -88,7 +90,7 @@ def solve_covariance(
         for cell, pull, coin in ((~own, -rho, root.coins[1]), (own, 1.0 - rho, root.coins[0])):
             threshold = root.value * pull + cut
             line = _draw_threshold(f[cell], centred[cell], root.value, coin, threshold, cut)
-            lines.append(line)
+            lines = [*lines, line]
     return conclude(
         rows, lines, cells, [z], np.ones((n_subgroups, 1)),
         np.array([line.multiplier for line in lines[::2]]),

@@ -90,11 +90,13 @@ class Stack:
 
 
 def _sum_below(segment: Segment, ends: np.ndarray) -> np.ndarray:
+    """Return Σ w, Σ w f and Σ w f² of a group's scores below some ends, with an axis in front."""
     found = segment.score.searchsorted(ends)
     return np.array([segment.mass[found], segment.moment[found], segment.square[found]])
 
 
 def _sum_all(segment: Segment) -> np.ndarray:
+    """Return the same sums of all its scores, (3,)."""
     return np.array([segment.mass[-1], segment.moment[-1], segment.square[-1]])
 
 

@@ -7,6 +7,7 @@ from fairfrontier.train.postprocess import criterion
 from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
 from fairfrontier.train.postprocess.criterion import cross, read_rows
 from fairfrontier.train.postprocess.odds import solve_odds
+from fairfrontier.train.postprocess.rule import conjugate
 
 SCORE = np.array([-0.5, 0.2, 0.6, 0.9])
 CODE = np.array([0, 0, 1, 1])
@@ -67,12 +68,28 @@ def test_rows_are_measured_alike_in_blocks_and_at_once(monkeypatch):
     generator = np.random.default_rng(4)
     score, weight = generator.uniform(-1, 1, (2, 100))
     code, weight = generator.integers(3, size=100), np.abs(weight) + 0.1
+    blocks = []
+    monkeypatch.setattr(
+        criterion, "conjugate", lambda *given: blocks.append(given) or conjugate(*given)
+    )
     options = {"width": 0.2, "rates": (0.6, 0.4), "budget": 0.02, "weight": weight}
     whole = solve_odds(score, code, 3, **options)
+    assert len(blocks) == 1
     monkeypatch.setattr(criterion, "BLOCK", 7)
-    blocks = solve_odds(score, code, 3, **options)
+    parts = solve_odds(score, code, 3, **options)
+    assert len(blocks) == 1 + 15
     for name in ("rate", "reached", "objective", "gap"):
-        np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), atol=1e-14)
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-14)
     h = whole.rule.probability(score, code)
     chosen = np.bincount(code, weight * h) / np.bincount(code, weight)
     np.testing.assert_allclose(whole.rate, chosen, atol=1e-14)
+
+
+def test_a_cell_without_rows_has_no_rate():
+    # Of the second group all are members.
+    member = np.array([False, True, True, True])
+    found = solve_covariance(SCORE, member, CODE, 2, width=0.5, budget=0.0)
+    h = found.rule.probability(SCORE, cross(member, CODE))
+    assert np.isnan(found.rate[2])
+    np.testing.assert_allclose(found.rate[[0, 1, 3]], [h[0], h[1], h[2:].mean()], atol=1e-14)
+    assert found.converged

@@ -44,6 +44,15 @@ def test_every_cell_of_the_cross_gets_the_rate(solver):
     assert model.candidates_.empty
 
 
+@pytest.mark.parametrize("width", [None, 0.1])
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_rates_are_those_of_the_fitted_rows_by_cell(criterion, width):
+    model = fit(criterion=criterion, width=width, within=1 if criterion == "covariance" else None)
+    assert np.ptp(rates(model, TRAIN)) > 0 or criterion == "parity"
+    assert model.result_["rates"] == pytest.approx(rates(model, TRAIN).tolist(), abs=1e-9)
+    assert model.result_["rows"] == np.bincount(TRAIN.groups @ [3, 1]).tolist()
+
+
 def test_parity_on_one_attribute_leaves_the_other_alone():
     model = fit(attributes=0, width=0.05, rate=0.4)
     h = model.predict_proba(TRAIN.X, groups=TRAIN.groups)[:, 1]

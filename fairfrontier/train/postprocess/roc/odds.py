@@ -95,8 +95,8 @@ def solve_odds(
     """Solve for both error rates; ``base`` are cuts from which no true positive rate may fall.
 
     A rate that is 0/0 is not bounded. With draws it takes a few linear programmes of some hundred
-    columns. Without, all windows are tried if, of the cuts that can be better than the best so far,
-    there are at most `ALL`; else the best of those tried need not be the best of all.
+    columns. Without, all windows of the cuts that can be better than the best so far are tried
+    where these are at most `ALL`; else the best of those tried need not be the best of all.
     """
     positive = sum(float(curve.positive[-1]) for curve in curves)
     negative = sum(float(curve.negative[-1]) for curve in curves)
@@ -260,20 +260,20 @@ def _find_cuts(
     most = [group.cuts.size - 1 for group in groups]
     value = sum(float(group.gain[-1]) for group in groups)
     best, complete = _try_some(able, lengths, _Found(value, most, complete=False)), False
-    most_cuts = CUTS
+    former = np.inf
     while not complete:
         kept = [
             group.keep(each <= dual - best.value + ACCURACY)
             for group, each in zip(able, below, strict=True)
         ]
         n_cuts = sum(group.cuts.size for group in kept)
-        if n_cuts > most_cuts:
+        if n_cuts > min(CUTS, ANEW * former):
             break
         found = _try_windows(kept, lengths)
         complete = found.complete
         if not found.exceeds(best):
             break
-        best, most_cuts = found, int(ANEW * n_cuts)
+        best, former = found, n_cuts
     draws = [Draw(np.array([cut]), np.ones(1)) for cut in best.cuts]
     return draws, best.value, complete and len(lengths) == 1
 
