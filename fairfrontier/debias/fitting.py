@@ -179,7 +179,7 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
         if whole is not None:
             rule = pool_groups(whole, found, objective, criterion, randomized=draws)
             code = np.append(code, code.max() + 1)
-        rule = rule.bound()
+        rule = rule.clip()
         return MixtureRule(rule.threshold[code], rule.share[code])
 
     alone: dict[str, DecisionRule] = {}
@@ -197,7 +197,7 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
 
     def fit(part: ScoredRows) -> DecisionRule:
         # Every row of a fold is of a group that is known: none is pooled for the unseen.
-        return solve(pool(part)[1], config.budget).rule.bound()
+        return solve(pool(part)[1], config.budget).rule.clip()
 
     expected = cross_validate(rows, fit, levels, config)
     return Fit(draw_rule(solution, own), rates, None, alone, curve, facts, expected)

@@ -15,7 +15,7 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import TRIED, Classifier
-from fairfrontier.train.postprocess.rule import FittedRule
+from fairfrontier.train.postprocess.rule import FittedRule, measure_rates
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
@@ -162,11 +162,13 @@ class PostProcessor(Classifier):
         return None
 
     def count_rates(self, h: np.ndarray, code: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
-        """Return the ``rows`` of every group and its ``rates`` E[h | group], as plain values."""
+        """Return the ``rows`` of every group and its ``rates`` E[h | group], as plain lists.
+
+        ``h``, codes of ``cells_`` and weights have shape (n_samples,); every group has weight.
+        """
         size = len(self.cells_)
-        rows = np.bincount(code, minlength=size)
-        chosen, total = (np.bincount(code, mass, size) for mass in (weight * h, weight))
-        return {"rows": rows.tolist(), "rates": (chosen / total).tolist()}
+        rows, rates = np.bincount(code, minlength=size), measure_rates(h, code, weight, size)
+        return {"rows": rows.tolist(), "rates": rates.tolist()}
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""

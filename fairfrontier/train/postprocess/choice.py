@@ -21,7 +21,7 @@ from fairfrontier.train.postprocess.line import Line, Lines, judge_lines
 from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
 from fairfrontier.train.postprocess.roc.curve import Objective as Served
 from fairfrontier.train.postprocess.roc.curve import weigh_objective
-from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
+from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import (
     ThresholdProblem,
@@ -213,17 +213,9 @@ def judge_rule(
         raise ValueError("rows without labels cannot judge a rule")
     h = rule.probability(rows.signed, rows.code)
     right = np.where(rows.y == 1, h, 1.0 - h)
-    rates = measure_rates(h, rows)
+    rates = measure_rates(h, rows.code, rows.weight, rows.n_groups)
     counted = rows.weight * np.asarray(gain)[rows.y]
     return float(np.average(right, weights=counted)), float(np.ptp(rates))
-
-
-def measure_rates(h: np.ndarray, rows: ScoredRows) -> np.ndarray:
-    """Return E[h | cell], float64, shape (n_groups,), of cells that all have weight."""
-    chosen, total = (
-        np.bincount(rows.code, weight, rows.n_groups) for weight in (rows.weight * h, rows.weight)
-    )
-    return np.asarray(chosen / total)
 
 
 def _draw_lines(

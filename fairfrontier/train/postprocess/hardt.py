@@ -230,7 +230,7 @@ class Hardt(PostProcessor):
         used = (share > 0).any(axis=0)
         threshold = np.column_stack([self.threshold_, ends])[:, used]
         # Differences of rates are shares up to rounding only.
-        return MixtureRule(threshold, np.clip(share[:, used], 0.0, 1.0)).bound()
+        return MixtureRule(threshold, np.clip(share[:, used], 0.0, 1.0)).clip()
 
     def describe_rule(self) -> FittedRule:
         """Return the mixture with its rates on the fitted rows; ConfigError where it is flipped."""

@@ -108,7 +108,7 @@ class _Curve:
     """One group: p = E[η], q = E[1 − η], and the vertices of its ROC curve, (n + 1,)."""
 
     def __init__(self, segment: Segment) -> None:
-        self.segment, (self.tpr, self.fpr) = segment.share, segment.odds
+        self.segment, (self.tpr, self.fpr) = segment.share, segment.roc
         mean = float(self.segment.moment[-1])
         self.p, self.q = (1.0 + mean) / 2.0, (1.0 - mean) / 2.0
 

@@ -25,11 +25,10 @@ from fairfrontier.train.postprocess.choice import (
     choose_conditional,
     choose_parity,
     list_rates,
-    measure_rates,
 )
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule
+from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.registry import method
 
@@ -291,8 +290,9 @@ class RandomizedThreshold(PostProcessor):
             self.rule_ = replace(descent.rule, threshold=descent.rule.threshold + cut)
             facts = {"dual_objective": descent.objective, "steps": descent.steps}
         if "rates" not in facts:
-            rates = measure_rates(self.rule_.probability(signed, code), rows)
-            facts |= {"rates": rates.tolist()}
+            # A histogram or a descent knows its rates up to bins or steps only.
+            h = self.rule_.probability(signed, code)
+            facts |= {"rates": measure_rates(h, code, weight, rows.n_groups).tolist()}
         counts = np.bincount(code, minlength=rows.n_groups)
         self.result_ = {**facts, "rows": counts.tolist()}
         return self

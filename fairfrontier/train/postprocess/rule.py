@@ -155,7 +155,7 @@ class MixtureRule:
         # Shares add up to 1 up to rounding only.
         return xp.clip(chance, 0.0, 1.0)
 
-    def bound(self) -> MixtureRule:
+    def clip(self) -> MixtureRule:
         """Return the same rule with finite thresholds: JSON has no infinity."""
         return MixtureRule(np.clip(self.threshold, ALL, NONE), self.share)
 
@@ -200,6 +200,12 @@ def conjugate(excess: Array, width: float) -> Array:
     ramp = xp.clip(excess, 0.0, width)
     line = xp.maximum(excess - width, xp.zeros_like(excess))
     return ramp * ramp / (2.0 * width) + line if width > 0 else line
+
+
+def measure_rates(h: np.ndarray, code: np.ndarray, weight: np.ndarray, n_groups: int) -> np.ndarray:
+    """Return E[h | group], (n_groups,), of rows (n_samples,) in groups that all have weight."""
+    chosen, total = (np.bincount(code, mass, n_groups) for mass in (weight * h, weight))
+    return np.asarray(chosen / total)
 
 
 def _by_row(score: Array, code: Array) -> Callable[[np.ndarray], Array]:

@@ -63,7 +63,7 @@ class Segment:
         return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
 
     @cached_property
-    def odds(self) -> tuple[np.ndarray, np.ndarray]:
+    def roc(self) -> tuple[np.ndarray, np.ndarray]:
         """The true and the false positive rate of choosing all scores from the i-th on, (n + 1,).
 
         They are estimated with P(Y=1) = (1 + f)/2, on the host, and fall from 1 to 0.

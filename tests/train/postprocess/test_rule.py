@@ -101,7 +101,7 @@ def test_thresholds_are_a_special_case():
 
 def test_infinite_thresholds_become_those_beyond_all_scores():
     rule = MixtureRule(np.array([[-np.inf, 0.1], [np.inf, 0.3]]), np.full((2, 2), 0.5))
-    finite = rule.bound()
+    finite = rule.clip()
     assert finite.threshold.tolist() == [[-2.0, 0.1], [2.0, 0.3]]
     found = finite.probability(SCORE, CODE)
     assert found.tolist() == rule.probability(SCORE, CODE).tolist() == [0.5, 0, 0, 0.5, 1, 0.5]

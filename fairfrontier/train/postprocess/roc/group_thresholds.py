@@ -222,7 +222,7 @@ class GroupThresholds(PostProcessor):
             )
         if pooled.any():
             solution = measure_again(solution, curves, self.criterion)
-        self.rule_ = rule.bound()
+        self.rule_ = rule.clip()
         rates = [[None if math.isnan(r) else r for r in row] for row in solution.rates.tolist()]
         self.result_ = {
             "value": solution.value,
