@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xgboost
 
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.train.base import Regressor
+from fairfrontier.train.baseline.gbdt_regression import GBDTRegression
 from fairfrontier.train.baseline.linear import Linear
+from fairfrontier.train.baseline.project import Project
+from fairfrontier.train.individual.budro.estimator import BuDRO
 from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.tree.boosting import BoostedTrees
 
 # Orders of the columns that are drawn where there is no formula; each is walked both ways.
 ORDERS, SEED = 32, 0
+TREES = (BoostedTrees, BuDRO, GBDTRegression)
 # Of a regression's scores.
 UNITS = "units of the label"
 
@@ -72,15 +78,13 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
     """
     if isinstance(model, PostProcessed):
         model = model.model
-    booster = getattr(model, "booster_", None)
     number = isinstance(model, Regressor)
-    # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction.
-    split = not hasattr(model, "sigma_") and not (number and model.loss != "square")
-    if booster is not None and split:
-        import xgboost
-
+    # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction. What
+    # methods of other packages keep as their booster may be anybody's, and of other inputs.
+    split = not isinstance(model, Project) and getattr(model, "loss", "square") == "square"
+    if isinstance(model, TREES) and split:
         rows = xgboost.DMatrix(X, nthread=model.n_jobs)
-        found = booster.predict(rows, pred_contribs=True).astype(np.float64)
+        found = model.booster_.predict(rows, pred_contribs=True).astype(np.float64)
         unit = UNITS if number else "log-odds"
         return Attribution(_add_up(found[:, :-1], spans), float(found[0, -1]), unit)
     if number:

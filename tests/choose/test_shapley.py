@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from fairfrontier.choose import shapley
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.choose.shapley import attribute_score
+from fairfrontier.train.base import Classifier, Regressor
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import create
 
@@ -161,6 +162,25 @@ def test_a_column_has_the_sum_of_the_values_of_its_features(fitted, rows, kind):
     merged = attribute_score(fitted(kind), X, SPANS).values
     np.testing.assert_allclose(merged[:, 2], apart[:, [2, 3, 5]].sum(axis=1), atol=1e-6)
     np.testing.assert_array_equal(merged[:, [0, 1, 3]], apart[:, [0, 1, 4]])
+
+
+@pytest.mark.parametrize("base", [Classifier, Regressor])
+def test_a_booster_of_another_library_is_not_taken_for_xgboosts(rows, base):
+    X = rows[0][:8]
+
+    class Foreign(base):
+        # As LightGBM names its own.
+        booster_ = object()
+
+        def predict(self, Z):
+            return expit(Z[:, 0] - 2 * Z[:, 4])
+
+        def predict_proba(self, Z):
+            return np.column_stack([1 - self.predict(Z), self.predict(Z)])
+
+    found = attribute_score(Foreign(), X, SPANS)
+    wanted = expit(X[:, 0] - 2 * X[:, 4])
+    np.testing.assert_allclose(found.base + found.values.sum(axis=1), wanted, atol=1e-12)
 
 
 def stub(predict) -> SimpleNamespace:
