@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -48,7 +49,8 @@ def source_digest(
     ----------
     modules : iterable of str
         Dotted names, in any order, e.g. ``"fairfrontier.train.individual.clp"``; for one of
-        another distribution imports of that package are followed, too.
+        another distribution imports of that package are followed, too, and the versions count of
+        that distribution and of those that any file of the package imports.
     within : iterable of str
         Modules, or packages with all below them, that imports are followed into.
     without : iterable of str
@@ -85,13 +87,37 @@ def file_digest(packages: tuple[str, ...] = PACKAGES, *, root: Path | None = Non
     base = (root or _ROOT).resolve()
     digest = hashlib.sha256()
     for package in packages:
-        top = _find(package, base)
-        if top is None:
-            continue
-        for path in sorted(top.parent.rglob("*.py")) if top.name == "__init__.py" else [top]:
+        for name, path in _list_files(package, base):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{package} {path.relative_to(top.parent)} {content}\n".encode())
+            digest.update(f"{package} {name} {content}\n".encode())
     return digest.hexdigest()
+
+
+@functools.cache
+def _guest_versions(modules: frozenset[str], root: Path) -> dict[str, str]:
+    """Return the versions of what modules of other distributions run: their own and its imports."""
+    guests = {module.partition(".")[0] for module in modules} - {*PACKAGES}
+    names = set(guests)
+    for guest in guests:
+        for _, path in _list_files(guest, root):
+            for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+                if isinstance(node, ast.Import):
+                    names.update(alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names.add(node.module.partition(".")[0])
+    names -= {*PACKAGES, *sys.stdlib_module_names}
+    owners = importlib.metadata.packages_distributions() if names else {}
+    found = {owner for name in names for owner in owners.get(name, ())}
+    return {owner: importlib.metadata.version(owner) for owner in sorted(found)}
+
+
+def _list_files(package: str, root: Path) -> list[tuple[Path, Path]]:
+    """Return the sources of a package or a module, each as it is called within, too."""
+    top = _find(package, root)
+    if top is None:
+        return []
+    paths = sorted(top.parent.rglob("*.py")) if top.name == "__init__.py" else [top]
+    return [(path.relative_to(top.parent), path) for path in paths]
 
 
 @functools.cache
@@ -108,6 +134,7 @@ def _keep(
         "within": sorted(within),
         "without": sorted(without),
         "files": file_digest(packages, root=root),
+        "libraries": _guest_versions(modules, root),
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
     store = Store(folder)
@@ -143,6 +170,7 @@ def _digest(
                 files[module] = _read(path, module, root)
                 waiting.append(module)
     lines = sorted(_describe(file, files) for file in files.values())
+    lines += [f"{name} {number}" for name, number in _guest_versions(modules, root).items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -101,6 +101,8 @@ class Estimator(BaseEstimator):
         pays for models of different splits.
     state_arrays, state_facts : tuple of str
         Fitted arrays and plain values that ``save`` writes, without the underscore at the end.
+    trusted : tuple of str
+        Further classes of scikit-learn that its learners are made of, as `load` takes them.
     plain : str
         The method that is left without what makes it fair, of which a study expects less fairness.
     paper : str
@@ -133,6 +135,7 @@ class Estimator(BaseEstimator):
     across_splits: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ()
     state_facts: ClassVar[tuple[str, ...]] = ()
+    trusted: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
@@ -262,10 +265,10 @@ class Estimator(BaseEstimator):
         Raises
         ------
         StoreError
-            When the folder is not empty or cannot be written.
+            When the folder is not empty or cannot be written, or a learner would not be read again.
         """
         parameters, state = self.get_params(deep=False), self.pack_state()
-        return write_state(Path(folder), self.name, parameters, state)
+        return write_state(Path(folder), self.name, parameters, state, self.trusted)
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
@@ -279,7 +282,7 @@ class Estimator(BaseEstimator):
         StoreError
             When a file is missing or altered, or it holds another method, version or learner.
         """
-        parameters, state = read_state(Path(folder), cls.name, trusted)
+        parameters, state = read_state(Path(folder), cls.name, {*cls.trusted, *trusted})
         with restoring(Path(folder)):
             model = cls(**parameters)
             model.unpack_state(state)

@@ -64,20 +64,25 @@ KNOWN = {
 }
 
 
-def write_learner(learner: Any, path: Path) -> None:
-    """Write a learner; StoreError for one that would not be read."""
+def write_learner(learner: Any, path: Path, trusted: Collection[str] | None = None) -> None:
+    """Write a learner; StoreError for one that would not be read by ``trusted``, or by any names.
+
+    ``trusted`` is None where only the reader will say which further types it trusts.
+    """
     import skops.io
 
     skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+    with ZipFile(path) as archive:
+        _, strangers, others = _open_tree(archive, path)
+    if refused := strangers | (set() if trusted is None else others - {*trusted}):
+        raise StoreError(
+            f"A learner with types that would not be read again is not saved: "
+            f"{', '.join(sorted(refused))}.",
+            "Choose a learner by its name, or name its classes of scikit-learn in the `trusted` of "
+            "the method's class, and keep all else in arrays.",
+        )
     for part in find_parts(learner):
         _check_arrays(part, path.stat().st_size)
-
-
-def find_strangers(learner: Any) -> list[str]:
-    """Return the types in a learner that are never read, whoever names them."""
-    import skops.io
-
-    return sorted(set(skops.io.get_untrusted_types(data=skops.io.dumps(learner))) - set(TRUSTED))
 
 
 def read_learner(path: Path, trusted: Collection[str]) -> Any:
@@ -86,27 +91,21 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
     ``trusted`` names further types of NumPy and scikit-learn. StoreError for others, and for a
     learner whose arrays do not fit each other, which native code would follow unchecked.
     """
-    from skops.io._audit import get_tree
     from skops.io._numpy import NdArrayNode
     from skops.io._sklearn import TreeNode
-    from skops.io._utils import LoadContext
 
     check_expansion(path)
     with ZipFile(path) as archive:
-        schema = json.loads(archive.read("schema.json"))
-        nodes = _list_states(schema, path.stat().st_size // LEAST_BYTES)
-        context = LoadContext(src=archive, protocol=schema["protocol"])
-        root = get_tree(schema, context, trusted=list(TRUSTED))
-        if strangers := sorted(root.get_unsafe_set()):
+        root, strangers, others = _open_tree(archive, path)
+        if strangers:
             raise StoreError(
-                f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
+                f"The file {path} holds types that are not trusted: "
+                f"{', '.join(sorted(strangers))}.",
                 "Load only models that you saved yourself; train this one again.",
             )
-        made = [(node["__loader__"], f"{node['__module__']}.{node['__class__']}") for node in nodes]
-        unknown = {name for loader, name in made if name not in KNOWN.get(loader, ())}
-        if others := sorted(unknown - set(trusted)):
+        if unknown := sorted(others - {*trusted}):
             raise StoreError(
-                f"The file {path} holds types that are not read unasked: {', '.join(others)}.",
+                f"The file {path} holds types that are not read unasked: {', '.join(unknown)}.",
                 "If you saved it yourself, name them: load_model(folder, trusted=[...]).",
             )
         for node in _find_nodes(root, set()):
@@ -122,6 +121,23 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
         _check_arrays(part, path.stat().st_size)
         _settle(part)
     return learner
+
+
+def _open_tree(archive: ZipFile, path: Path) -> tuple[Any, set[str], set[str]]:
+    """Return the root of an archive, unbuilt, and the types in it that are not known here.
+
+    The first are never read, whoever names them; the second where they are named.
+    """
+    from skops.io._audit import get_tree
+    from skops.io._utils import LoadContext
+
+    schema = json.loads(archive.read("schema.json"))
+    nodes = _list_states(schema, path.stat().st_size // LEAST_BYTES)
+    context = LoadContext(src=archive, protocol=schema["protocol"])
+    root = get_tree(schema, context, trusted=list(TRUSTED))
+    made = [(node["__loader__"], f"{node['__module__']}.{node['__class__']}") for node in nodes]
+    unknown = {name for loader, name in made if name not in KNOWN.get(loader, ())}
+    return root, set(root.get_unsafe_set()), unknown
 
 
 def _is_tree(node: Any) -> bool:

@@ -98,8 +98,14 @@ def read_manifest(folder: Path) -> Any:
     return read_json(folder / MANIFEST)
 
 
-def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: State) -> Path:
-    """Write a model into a new or empty folder, all at once."""
+def write_state(
+    folder: Path,
+    name: str,
+    parameters: Mapping[str, Any],
+    state: State,
+    trusted: Collection[str] | None = None,
+) -> Path:
+    """Write a model into a new or empty folder, all at once; ``trusted`` as in `write_learner`."""
     try:
         check_layout(name, parameters, state)
     except ValueError as error:
@@ -119,7 +125,7 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
             # XGBoost's own writer tells of a full disk in an error of its own.
             (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
         for key, learner in state.learners.items():
-            write_learner(learner, work / f"{key}.skops")
+            write_learner(learner, work / f"{key}.skops", trusted)
         n_features = _count_features(state.facts, work.iterdir())
         for key in state.boosters:
             check_file(work / f"{key}.ubj", n_features)

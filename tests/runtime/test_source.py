@@ -29,10 +29,13 @@ TREE = {
 }
 
 
+CACHED = (*(source._digest, source._read, source._keep, source.file_digest), source._guest_versions)
+
+
 @pytest.fixture
 def tree(tmp_path):
     def write(**changes):
-        for cached in (source._digest, source._read, source._keep, source.file_digest):
+        for cached in CACHED:
             cached.cache_clear()
         for name, text in {**TREE, **changes}.items():
             path = tmp_path / name
@@ -233,6 +236,31 @@ def test_a_package_of_another_distribution_is_followed(tree, monkeypatch):
     for name in ("guest/kernel.py", "fairfrontier/c.py"):
         changed = {**guest, name: "f = s = 2\n"}
         assert digest(tree(**changed), "guest.method") != before
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_versions_of_another_distribution_and_of_what_it_imports_count(tree, monkeypatch, kept):
+    guest = {
+        "guest/__init__.py": "",
+        "guest/method.py": "def fit():\n    from helper.core import f\n    return f\n",
+        "helper/__init__.py": "",
+        "other/__init__.py": "",
+    }
+    monkeypatch.syspath_prepend(tree())
+
+    def look(**versions):
+        for name, number in {"guest": "1", "helper": "1", "other": "1", **versions}.items():
+            about = f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: {number}\n"
+            guest[f"{name}_dist-0.dist-info/METADATA"] = about
+            guest[f"{name}_dist-0.dist-info/top_level.txt"] = name
+        root = tree(**guest)
+        store = Store(root / "store") if kept else None
+        return source_digest(["guest.method"], root=root, store=store)
+
+    before = look()
+    assert look(other="2") == before
+    assert look(guest="2") != before
+    assert look(helper="2") != before
 
 
 def test_the_store_keeps_the_answer_until_a_byte_changes(tree, tmp_path, monkeypatch):

@@ -33,7 +33,6 @@ from fairfrontier.train.individual.fair_boosting.learner import (
     require_rows,
     weight_keyword,
 )
-from fairfrontier.train.learner_file import find_strangers
 from fairfrontier.train.node import is_valid
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 from fairfrontier.train.registry import method
@@ -298,21 +297,14 @@ class FairBoosting(Classifier):
         if not isinstance(self.learner, str):
             parameters["learner"] = None
             learners["template"] = clone(self.learner)
-        for learner in [*learners.get("rounds", [])[:1], learners.get("template")]:
-            strangers = find_strangers(learner)
-            if strangers:
-                raise StoreError(
-                    f"This {self.name} has learners of types that are not trusted: "
-                    f"{', '.join(strangers)}.",
-                    "Choose a learner by its name, or keep the model in memory.",
-                )
         full = State(state.arrays, state.boosters, learners, state.facts)
-        return write_state(Path(folder), self.name, parameters, full)
+        trusted = self.trusted if isinstance(self.learner, str) else None
+        return write_state(Path(folder), self.name, parameters, full, trusted)
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
         """Read what ``save`` wrote; see `Estimator`."""
-        parameters, state = read_state(Path(folder), cls.name, trusted)
+        parameters, state = read_state(Path(folder), cls.name, {*cls.trusted, *trusted})
         with restoring(Path(folder)):
             if parameters.get("learner") is None:
                 parameters["learner"] = state.learners.get("template")

@@ -15,7 +15,6 @@ from fairfrontier.train.individual.fair_boosting.learner import (
     predict_rows,
     weight_keyword,
 )
-from fairfrontier.train.learner_file import find_strangers
 from fairfrontier.train.node import is_valid
 
 GENERATOR = np.random.default_rng(0)
@@ -32,7 +31,6 @@ def test_named_learners_learn_answer_row_by_row_and_can_be_kept(name):
     rows = np.array([7, 3, 80])
     assert predict_rows(learner, X[rows]) == pytest.approx(answer[rows], rel=1e-13)
     assert len(predict_rows(learner, X[:0])) == 0
-    assert find_strangers([learner]) == []
     assert is_valid(learner)
 
 
