@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairfrontier.cli.terminal import say, show
@@ -20,5 +21,6 @@ def init(config: InitConfig) -> None:
     show(f"{draft.table.name}: {draft.summary}.")
     for warning in draft.warnings:
         say(f"Look at: {warning}.")
-    show(f"Drafted {os.path.relpath(draft.dataset)} and {os.path.relpath(draft.study)}.")
+    elsewhere = "" if draft.home.samefile(Path.cwd()) else f", in the project {draft.home}"
+    show(f"Drafted {os.path.relpath(draft.dataset)} and {os.path.relpath(draft.study)}{elsewhere}.")
     show(f"Next: {draft.command}")

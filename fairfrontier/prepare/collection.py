@@ -37,7 +37,6 @@ from fairfrontier.prepare.table.column import (
     list_compared,
     list_levels,
     refuse_absent,
-    tidy,
     unique_levels,
     used_columns,
 )
@@ -54,6 +53,7 @@ from fairfrontier.prepare.table.table import (
     text_errors,
     text_options,
     tidy_text,
+    tidy_typed,
     type_rows,
     unpack,
     walk_files,
@@ -154,7 +154,8 @@ def _open(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
 
 
 def _clean(frame: pd.DataFrame, source: Source, part: str | None, path: Path) -> pd.DataFrame:
-    frame = tidy(frame) if source.format == "parquet" else tidy_text(frame, path, source)
+    typed = source.format == "parquet"
+    frame = tidy_typed(frame, source) if typed else tidy_text(frame, path, source)
     return frame if part is None else frame.assign(**{PART_COLUMN: part})
 
 

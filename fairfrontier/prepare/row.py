@@ -27,6 +27,7 @@ from fairfrontier.prepare.table.cell import (
     find_doubtful,
     mask_numbers,
     rewrite_numbers,
+    rewrite_typed,
 )
 from fairfrontier.prepare.table.column import (
     LARGEST,
@@ -109,7 +110,8 @@ class RowEncoder:
         """Return the encoder of rows whose cells the study's reader has rewritten already."""
         source = self.config.source
         marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
-        changes = {"decimal": None, "thousands": None, "missing": tuple(marks)}
+        changes: dict[str, Any] = {"decimal": None, "thousands": None, "missing": tuple(marks)}
+        changes |= {"units": {}, "ages": {}, "spellings": {}}
         config = self.config.model_copy(update={"source": source.model_copy(update=changes)})
         return replace(self, config=config)
 
@@ -446,7 +448,13 @@ class RowEncoder:
         text, source = self.config.text, self.config.source
         parquet = source.format == "parquet"
         column = own_column(column)
-        column = tidy_column(column) if parquet else clean_typed(column, source)
+        if column.name in source.ages:
+            # Days may be times.
+            column = as_levels(column)
+        if parquet:
+            column = rewrite_typed(tidy_column(column), source)
+        else:
+            column = clean_typed(column, source)
         if column.name in list_numbers(self.config):
             column = mask_numbers(column, source)
         return as_levels(column).str.lower() if text and column.name in text.lower else column

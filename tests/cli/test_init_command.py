@@ -24,6 +24,16 @@ def test_what_is_next_is_said(home):
     assert len(again.stderr.splitlines()) == 1
 
 
+def test_a_draft_in_a_project_above_says_so(home):
+    (home / "conf" / "datasets").mkdir(parents=True)
+    (home / "data").mkdir()
+    result = call_here(home / "data", "init", "../loans.csv", FAIRFRONTIER_HOME=str(home))
+    assert result.returncode == 0, result.stderr
+    _, written, last = result.stdout.splitlines()
+    assert written.endswith(f"../conf/studies/loans.yaml, in the project {home}.")
+    assert last == "Next: fairfrontier run loans"
+
+
 @pytest.mark.slow
 def test_the_first_frontier_needs_no_edit(home):
     assert call(home, "init", "loans.csv").returncode == 0

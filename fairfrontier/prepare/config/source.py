@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from fairfrontier.prepare.config.section import (
     Character,
     Count,
     Level,
+    Levels,
     Mark,
     Name,
     Names,
@@ -170,6 +173,18 @@ class Votes(Model):
     )
 
 
+class Births(Model):
+    """A column of dates of birth, read as ages in completed years."""
+
+    at: date = Field(description="The day on which ages are counted.", examples=["2024-12-31"])
+    format: Name | None = Field(
+        default=None,
+        description="How days are written, in the codes of strptime; beside it, and by default, "
+        "they are read as 1967-01-31.",
+        examples=["%d/%m/%Y"],
+    )
+
+
 class Source(Model):
     """Where rows come from. Several files are read one after the other as one table.
 
@@ -196,6 +211,25 @@ class Source(Model):
         description="The mark between thousands, as in 1.234,5; without it, cells such as 1.234 "
         "are refused beside a decimal comma. Where it is a point, 12.5 and 12,5 are one level.",
         examples=["."],
+    )
+    units: Mapping[Name, Name] = Field(
+        default_factory=dict,
+        description="Column of numbers -> what stands before or behind each but a zero, as $ in "
+        "$1,234.50 and % in 12%, or ``()`` for nothing; (5) is -5 there. With ``+`` whole numbers "
+        "have open ends: 90+ and >89 are 90, <18 is 17.",
+        examples=[{"income": "$", "age": "+"}],
+    )
+    ages: Mapping[Name, Births] = Field(
+        default_factory=dict,
+        description="Column of dates of birth -> the day on which ages are counted, by which the "
+        "column is one of whole years.",
+        examples=[{"dob": {"at": "2024-12-31", "format": "%d/%m/%Y"}}],
+    )
+    spellings: Mapping[Name, Levels] = Field(
+        default_factory=dict,
+        description="Column -> levels; a cell that differs from one by case and blanks alone is "
+        "read as it.",
+        examples=[{"sex": ["Female", "Male"]}],
     )
     sha256: Sha256 | None = Field(
         default=None, description="Digest of a single file; of several, each has its own."
@@ -243,7 +277,9 @@ class Source(Model):
             raise fault(f"columns names {', '.join(double)} more than once")
         if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")
-        text = {key: getattr(self, key) for key in ("encoding", "decimal", "thousands")}
+        # Of Parquet only amounts are text, and they may be written anyhow.
+        marks = () if self.units else ("decimal", "thousands")
+        text = {key: getattr(self, key) for key in ("encoding", *marks)}
         text["missing"] = self.missing != MISSING_MARKERS
         if self.format == "parquet" and (given := [key for key, value in text.items() if value]):
             raise fault(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from fairfrontier.prepare.config.section import OTHERS
-from fairfrontier.prepare.draft.column import Column
+from fairfrontier.prepare.draft.column import LARGE, NESTED, Column, shorten
 from fairfrontier.prepare.draft.vocabulary import (
     PROTECTED,
     find_attribute,
@@ -129,7 +129,7 @@ def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
     for name, column in columns.items():
         if name == label or column.find_fault() is not None:
             continue
-        kind = find_attribute(name) or recognise_levels(column.levels)
+        kind = _name_kind(column)
         if kind is not None:
             found.setdefault(kind, []).append(name)
 
@@ -139,6 +139,29 @@ def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
         return banded, len(name_words(name))
 
     return [min(found[kind], key=rank) for kind in PROTECTED if kind in found]
+
+
+def find_unused(
+    columns: Mapping[str, Column], label: str, drafted: Iterable[AttributeDraft]
+) -> Iterator[str]:
+    """Yield the columns that look protected and are compared by nothing, with the reason."""
+    stands = {_name_kind(columns[each.column]): each.column for each in drafted}
+    for name, column in columns.items():
+        kind = _name_kind(column)
+        if kind is None or name in (label, *stands.values()):
+            continue
+        reason = find_fault(column)
+        if reason is None and kind in stands:
+            reason = f"{stands[kind]} stands for it"
+        reason = reason or column.find_fault() or f"it has no two groups of {FEWEST} rows"
+        yield f"{name} looks protected ({kind}), and is not compared: {reason}"
+
+
+def _name_kind(column: Column) -> str | None:
+    """Return the protected attribute that a column seems to hold, by its name or its levels."""
+    if kind := find_attribute(column.name):
+        return kind
+    return None if column.find_fault() in (NESTED, LARGE) else recognise_levels(column.levels)
 
 
 def draft_attribute(name: str, column: Column) -> AttributeDraft | None:
@@ -221,10 +244,3 @@ def _draft_bands(name: str, column: Column) -> AttributeDraft | None:
         comment,
         present=bool(column.missing),
     )
-
-
-def shorten(levels: Iterable[str], most: int = 6) -> str:
-    """Return levels as a list for a comment."""
-    listed = list(levels)
-    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(level[:40] for level in listed[:most]) + rest

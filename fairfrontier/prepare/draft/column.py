@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,7 @@ from fairfrontier.prepare.draft.vocabulary import IDENTIFIERS, name_words
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.runtime.errors import DataError
 
-NESTED = "lists or records"
+NESTED, DATE, IDENTIFIER = "lists or records", "a date", "an identifier"
 # Each may stand for several codes.
 LARGE = "floats of 2^53 or more"
 # Text with more levels is no category; neither is text that hardly ever repeats.
@@ -22,6 +23,8 @@ MOST_LEVELS = 50
 WORDS = 4
 # Share of the rows without a value from which on a column is left out.
 EMPTY = 0.95
+# Share of the levels of numbers up to which others are named.
+FEW = 0.1
 # Share of the levels that are dates from which on a column is one.
 DATED = 0.95
 DATES = re.compile(
@@ -29,6 +32,8 @@ DATES = re.compile(
     r"|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})( [0-9:]+( ?[AaPp][Mm])?)?"
     r"|[0-9]{1,2}[- ][A-Za-z]{3,9}[- ]([0-9]{4}|[0-9]{2})"
 )
+
+CODE = re.compile(r"0[0-9]+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +56,10 @@ class Column:
         numbers = pd.to_numeric(self.cells, errors="coerce")
         if (numbers.isna() & self.cells.notna()).any():
             return None
-        if not pd.api.types.is_numeric_dtype(self.cells):
-            # Of several files a column may hold numbers and text.
-            coded = self.cells.astype("str").str.fullmatch(r"0[0-9]+").eq(True)
-            if coded.any():
-                return None
+        # Of several files a column may hold numbers and text.
+        written = () if pd.api.types.is_numeric_dtype(self.cells) else self.cells.unique()
+        if any(CODE.fullmatch(str(cell)) for cell in written):
+            return None
         return numbers.astype(np.float64)
 
     @cached_property
@@ -65,12 +69,12 @@ class Column:
         # Levels that are equally frequent come in the order of their names.
         return counts.sort_index().sort_values(ascending=False, kind="stable")
 
-    @property
+    @cached_property
     def levels(self) -> list[str]:
         """The levels, sorted by name."""
         return sorted(map(str, self.counts.index))
 
-    @property
+    @cached_property
     def is_continuous(self) -> bool:
         """Whether it holds more numbers than a code has."""
         return self.numbers is not None and self.numbers.nunique() > 12
@@ -84,6 +88,10 @@ class Column:
 
     def find_fault(self) -> str | None:
         """Return why no model should be given the column, None where it may be a feature."""
+        return self._fault
+
+    @cached_property
+    def _fault(self) -> str | None:
         n = len(self.cells)
         try:
             distinct = len(self.counts)
@@ -96,21 +104,28 @@ class Column:
         if self.missing > EMPTY * n:
             return f"missing in {self.missing / n:.0%} of the rows"
         if self._is_date():
-            return "a date"
+            return DATE
         if self._is_identifier(distinct):
-            return "an identifier"
+            return IDENTIFIER
         if self.numbers is not None:
             infinite = int(np.isinf(self.numbers.to_numpy()).sum())
             return f"infinite in {infinite:,} rows" if infinite else None
         if distinct > MOST_LEVELS or 2 * distinct > n - self.missing:
-            return f"text with {distinct:,} different values"
+            return f"text with {distinct:,} different values{self._find_odd()}"
         return None
+
+    def _find_odd(self) -> str:
+        """Return which few cells are in the way of numbers."""
+        numbers = pd.to_numeric(pd.Series(self.levels, dtype="str"), errors="coerce")
+        odd = [level for level, is_odd in zip(self.levels, numbers.isna(), strict=True) if is_odd]
+        few = len(odd) <= max(1, FEW * len(self.levels))
+        return f", numbers but for {shorten(odd, 3)}" if few else ""
 
     def _is_date(self) -> bool:
         if pd.api.types.is_numeric_dtype(self.cells):
             return False
-        written = pd.Series(self.counts.index, dtype="str")
-        return bool(written.str.fullmatch(DATES.pattern).mean() > DATED)
+        dated = sum(map(bool, map(DATES.fullmatch, self.levels)))
+        return dated > DATED * len(self.levels)
 
     def _is_identifier(self, distinct: int) -> bool:
         """Return whether it numbers or names rows: by its name, or by counting them."""
@@ -129,3 +144,10 @@ class Column:
 def make_columns(frame: pd.DataFrame) -> dict[str, Column]:
     """Return the columns of a table by name."""
     return {str(name): Column(str(name), frame[name]) for name in frame.columns}
+
+
+def shorten(levels: Iterable[str], most: int = 6) -> str:
+    """Return levels as a list for a comment."""
+    listed = list(levels)
+    rest = f" and {len(listed) - most:,} more" if len(listed) > most else ""
+    return ", ".join(level[:40] for level in listed[:most]) + rest

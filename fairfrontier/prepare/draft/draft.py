@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pandas as pd
 
-from fairfrontier.prepare.draft.attribute import AttributeDraft, choose_protected
-from fairfrontier.prepare.draft.column import NESTED, Column, make_columns
+from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.draft.attribute import AttributeDraft, choose_protected, find_unused
+from fairfrontier.prepare.draft.column import (
+    DATE,
+    IDENTIFIER,
+    LARGE,
+    MOST_LEVELS,
+    NESTED,
+    Column,
+    make_columns,
+    shorten,
+)
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
 from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways
+from fairfrontier.prepare.draft.notation import count_ages
 from fairfrontier.prepare.draft.sniff import RawTable
-from fairfrontier.prepare.table.column import as_levels
+from fairfrontier.prepare.table.cell import BRACKETS, OPEN, rewrite_named
+from fairfrontier.prepare.table.column import as_levels, find_spellings, fold_level
+from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import DataError
 
 # Rows without which four parts say nothing, and rows of a class from which on it is stratified.
 LEAST_ROWS, STRATIFIED = 50, 20
+# Of what is left out, with no level that could be compared.
+USELESS = (IDENTIFIER, NESTED, LARGE)
+UNITS = {BRACKETS: "brackets and marks", OPEN: "open ends, as 90+"}
 SHARES = {"train": 0.5, "calibration": 0.15, "validation": 0.15, "test": 0.2}
 
 
@@ -64,6 +80,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
             f"{raw.name} has {shown[0]}.",
             "A study needs a label and a column to learn from; check the separator.",
         )
+    raw, read = _read_notation(raw)
     columns = make_columns(raw.frame)
     label = choose_label(columns, options)
     frame = raw.frame[raw.frame[label.column].notna()]
@@ -74,6 +91,13 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
         )
     columns = columns if len(frame) == len(raw.frame) else make_columns(frame)
     attributes = choose_protected(columns, label.column, options.protected)
+    taken = {attribute.name for attribute in attributes}
+    attributes = [
+        replace(each, name="age")
+        if each.column in raw.keys.get("ages", {}) and "age" not in taken
+        else each
+        for each in attributes
+    ]
     if not attributes:
         raise DataError(
             f"No column of {raw.name} looks protected, such as sex, race or age.",
@@ -120,8 +144,39 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
         text=next((name for name in left_out if columns[name].is_text), None),
         warnings=[],
     )
+    draft.warnings.extend(read)
+    if not options.protected:
+        draft.warnings.extend(find_unused(columns, label.column, attributes))
     draft.warnings.extend(_warn(draft, frame, target, giveaways))
     return draft
+
+
+def _read_notation(raw: RawTable) -> tuple[RawTable, list[str]]:
+    """Return a table with dates of birth as ages and levels in one spelling, and what is said."""
+    columns = make_columns(raw.frame)
+    ages, said = count_ages(columns)
+    spellings = {}
+    for name, column in columns.items():
+        if name in ages or column.numbers is not None or column.find_fault() in (*USELESS, DATE):
+            continue
+        common = [str(level) for level in column.counts.index]
+        if (same := find_spellings(common)) and len({*map(fold_level, common)}) <= MOST_LEVELS:
+            alike = "; ".join(" = ".join(levels) for levels in list(same.values())[:3])
+            said.append(
+                f"{name} has levels that differ by case or blanks alone, and are read as one: "
+                f"{alike} (source.spellings)"
+            )
+            spellings[name] = list(same)
+    if units := raw.keys.get("units"):
+        written = ", ".join(f"{name} ({UNITS.get(unit, unit)})" for name, unit in units.items())
+        said.insert(0, f"read as numbers: {written}; see source.units")
+    changes = {"ages": ages, "spellings": spellings}
+    keys = {**raw.keys, **{key: value for key, value in changes.items() if value}}
+    source = parse(Source, {"path": "table", **keys}, raw.name)
+    named = {
+        name: rewrite_named(as_levels(raw.frame[name]), source) for name in (*ages, *spellings)
+    }
+    return replace(raw, frame=raw.frame.assign(**named), keys=keys), said
 
 
 def slugify(name: str) -> str:
@@ -157,6 +212,8 @@ def _warn(
     """Yield what somebody has to look at before the numbers mean anything."""
     if draft.raw.numbered:
         yield "the first row holds data, so that columns have numbers: name them in source.columns"
+    if draft.label.doubt:
+        yield f"{draft.label.column} is taken for the label {draft.label.doubt}"
     for name, surely in giveaways.items():
         what = "left out" if name in draft.left_out else "kept, as there is little else"
         yield (
@@ -165,8 +222,7 @@ def _warn(
         )
     if draft.missing_label:
         yield f"{draft.missing_label:,} rows without a label are left out"
-    useless = ("an identifier", NESTED)
-    compared = [name for name in frame.columns if draft.left_out.get(name) not in useless]
+    compared = [name for name in frame.columns if draft.left_out.get(name) not in USELESS]
     if double := int(frame[compared].duplicated().sum()):
         yield (
             f"{double:,} of {len(frame):,} rows repeat others: if they are the same persons, a "
@@ -178,9 +234,17 @@ def _warn(
             yield f"a class of {draft.label.column} has {counts.min()} rows, which is too few"
     for attribute in draft.attributes:
         yield from attribute.warn(min(SHARES.values()))
+    known = (
+        IDENTIFIER,
+        DATE,
+        *(reason for name, reason in draft.left_out.items() if name in giveaways),
+    )
+    reasons: dict[str, list[str]] = {}
     for name, reason in draft.left_out.items():
-        if reason.startswith("the same value"):
-            yield f"{name} has {reason}: it is left out"
+        if reason not in known:
+            reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        yield f"{shorten(names)} {'is' if len(names) == 1 else 'are'} left out: {reason}"
 
 
 def write_dataset(draft: DatasetDraft, location: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,8 @@ from fairfrontier.prepare.draft.vocabulary import (
     NO,
     OUTCOMES,
     PLAIN,
+    RESULTS,
+    VAGUE,
     YES,
     find_attribute,
     fold,
@@ -38,12 +40,16 @@ SAMPLE = 50_000
 
 @dataclass(frozen=True)
 class LabelDraft:
-    """A label: its column, the other keys of the YAML's section, and why it was chosen."""
+    """A label: its column, the other keys of the YAML's section, and why it was chosen.
+
+    ``doubt`` says what speaks for it where others could be meant.
+    """
 
     column: str
     task: Literal["binary", "multiclass", "regression"]
     keys: dict[str, Any]
     comment: str
+    doubt: str = ""
 
 
 def choose_label(columns: Mapping[str, Column], options: DraftOptions) -> LabelDraft:
@@ -59,34 +65,68 @@ def choose_label(columns: Mapping[str, Column], options: DraftOptions) -> LabelD
                 nearest(options.label, columns),
             )
         return _describe(columns[options.label], options, "")
-    likely, possible = _rank(columns)
+    found = _rank(columns)
+    best = max((each.score for each in found), default=0)
+    likely = [each for each in found if each.score == best > 2]
     if len(likely) != 1:
         wrong = "No column looks" if not likely else "More than one column looks"
-        listed = ", ".join((likely or possible)[:8])
+        sure = " for sure" if found and not likely else ""
+        listed = ", ".join(map(str, (likely or found)[:8]))
         raise ConfigError(
-            f"{wrong} like a label.",
+            f"{wrong} like a label{sure}.",
             "Name it with --label"
             + (f"; candidates are {listed}." if listed else ": a column of two or more levels."),
         )
-    return _describe(columns[likely[0]], options, "guessed by its name and levels")
+    (chosen,) = likely
+    by = "name" if chosen.named else "place"
+    draft = _describe(columns[chosen.name], options, f"guessed by its {by} and levels")
+    others = [str(each) for each in found if each.named and each is not chosen][:4]
+    rivals = f"; it could be {' or '.join(others)} too, by --label" if others else ""
+    doubt = f"by its {by}{rivals}" if rivals or not chosen.named else ""
+    return replace(draft, doubt=doubt)
 
 
-def _rank(columns: Mapping[str, Column]) -> tuple[list[str], list[str]]:
-    """Return the columns that look most like a label, and all that could be one, best first."""
-    scores: dict[str, int] = {}
+@dataclass(frozen=True)
+class Candidate:
+    """A column that may be the label, how much speaks for it, and whether its name does."""
+
+    column: Column
+    score: int
+    named: bool
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+    def __str__(self) -> str:
+        """Return the name, and how a decision is made of a number."""
+        if self.column.numbers is None or len(self.column.counts) <= MOST_CLASSES:
+            return self.name
+        return f"{self.name} (cut by --above {self.column.numbers.median():g})"
+
+
+def _rank(columns: Mapping[str, Column]) -> list[Candidate]:
+    """Return what could be the label; what a name or the last place speaks for comes first."""
+    found = []
     last = list(columns)[-1]
     for name, column in columns.items():
         if column.find_fault() or find_attribute(name) or recognise_levels(column.levels[:20]):
             continue
-        words = set(name_words(name))
-        named = 4 * bool(words & LABELS) or 3 * bool(words & OUTCOMES)
+        words = {word.rstrip("0123456789") for word in name_words(name)}
         levels = len(column.counts)
-        if levels == 2 or (named and levels <= MOST_CLASSES) or (words & LABELS):
-            scores[name] = named + 2 * (levels == 2) + (name == last)
-    best = max(scores.values(), default=0)
-    # Two levels at the end of a table are a label; two levels elsewhere may be anything.
-    likely = [name for name, score in scores.items() if score == best and score > 2]
-    return likely, sorted(scores, key=lambda name: -scores[name])
+        plain = name == last or (levels == 2 and bool(words & LABELS))
+        sure = words if plain else words - VAGUE
+        strong = 4 * bool(sure & LABELS) or 3 * bool(sure & OUTCOMES)
+        strong = strong if levels <= MOST_CLASSES or sure & LABELS else 0
+        result = bool(words & RESULTS) and (column.numbers is not None or levels <= MOST_CLASSES)
+        vague = bool(words & (LABELS | OUTCOMES)) and levels <= MOST_CLASSES
+        named = bool(strong) or result or vague
+        # Two levels at the end of a table are a label; two levels elsewhere may be anything.
+        if named or levels == 2 or (name == last and column.numbers is not None):
+            score = strong + 2 * (levels == 2) + (name == last and bool(strong or levels == 2))
+            found.append(Candidate(column, score, named))
+    return sorted(found, key=lambda each: (not each.named and each.name != last, -each.score))
 
 
 def _describe(column: Column, options: DraftOptions, why: str) -> LabelDraft:

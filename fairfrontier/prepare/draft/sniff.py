@@ -10,7 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ import pandas as pd
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
-from fairfrontier.prepare.table.cell import find_doubtful, number_pattern
+from fairfrontier.prepare.table.cell import (
+    BRACKETS,
+    find_doubtful,
+    find_unit,
+    number_pattern,
+    read_amount,
+)
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
@@ -28,6 +34,7 @@ from fairfrontier.prepare.table.table import (
     read_table,
     read_text,
     refuse_missing,
+    tidy_typed,
     unpack,
 )
 from fairfrontier.prepare.table.width import check_width
@@ -142,7 +149,20 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
 def _read_parquet(path: Path, name: str) -> RawTable:
     source = Source(path=str(path), format="parquet")
     frame = read_table(source, path.parent, path.parent).frame
-    return RawTable(name, frame, {"format": "parquet"}, path=path)
+    return _read_amounts(RawTable(name, frame, {"format": "parquet"}, path=path))
+
+
+def _read_amounts(raw: RawTable) -> RawTable:
+    """Return a table of Parquet with amounts that are text as numbers."""
+    frame: pd.DataFrame = raw.frame.select_dtypes(include="str")
+    found = {
+        key: value for key, value in _find_marks(frame, typed=True).items() if key != "missing"
+    }
+    if "units" not in found:
+        return raw
+    keys = raw.keys | found
+    read = tidy_typed(raw.frame, parse(Source, {"path": "t.parquet", **keys}, raw.name))
+    return replace(raw, frame=read, keys=keys)
 
 
 def _read_feather(raw: bytes, path: Path) -> Any:
@@ -263,7 +283,8 @@ def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> R
     write_parquet(table, written, path, size)
     source = Source(path=str(path), format="parquet")
     frame = read_parquet(written.getvalue(), path, source)
-    return RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())
+    raw = RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())
+    return _read_amounts(raw)
 
 
 def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
@@ -394,26 +415,45 @@ def _patterns() -> Sequence[str]:
     return [number_pattern(decimal, thousands) for decimal, thousands in NUMBERS]
 
 
-def _find_marks(frame: pd.DataFrame, separator: str | None) -> dict[str, Any]:
-    """Return the keys of marks for missing cells, decimals and thousands, by the columns' cells."""
+def _find_marks(
+    frame: pd.DataFrame, separator: str | None = ",", typed: bool = False
+) -> dict[str, Any]:
+    """Return the keys of marks for missing cells, decimals, thousands and units, by columns' cells.
+
+    In a table with types (``typed``) no mark is known, and numbers that are text have a unit.
+    """
+    marked = () if typed else MARKS
     missing: set[str] = set()
     wins: Counter[tuple[str, str]] = Counter()
     # In 1,234 the comma is a decimal one where something else separates cells.
     order = NUMBERS if separator != "," else (NUMBERS[2], *NUMBERS[:2], *NUMBERS[3:])
+    patterns = [(marks, re.compile(number_pattern(*marks))) for marks in order]
+    units: dict[str, str] = {}
     for name in frame.columns:
         cells = frame[name].dropna().unique()
         missing.update(cell for cell in ALWAYS_MISSING if cell in cells)
-        others = pd.Series([cell for cell in cells if cell not in MARKS], dtype="str")
-        if others.empty:
+        others = [cell for cell in cells if cell not in marked]
+        if not others:
             continue
-        numeric = bool(pd.to_numeric(others, errors="coerce").notna().all())
+        numeric = bool(pd.to_numeric(pd.Series(others, dtype="str"), errors="coerce").notna().all())
         if not numeric:
-            written = [
-                marks for marks in order if others.str.fullmatch(number_pattern(*marks)).all()
-            ]
+            written = [marks for marks, each in patterns if all(map(each.fullmatch, others))]
+            if written and typed:
+                units[name] = BRACKETS
+            if not written and (unit := find_unit(others)):
+                bare = [read_amount(cell, unit) for cell in others]
+                # What Python reads says nothing of marks.
+                numeric = all(map(_is_float, bare))
+                written = (
+                    []
+                    if numeric
+                    else [marks for marks, each in patterns if all(map(each.fullmatch, bare))]
+                )
+                if numeric or written:
+                    units[name] = unit
             # Marks that suit one column may not suit the next.
             wins.update(written)
-            numeric = bool(written)
+            numeric = numeric or bool(written)
         if numeric:
             missing.update(cell for cell in cells if cell in MARKS)
     keys: dict[str, Any] = {}
@@ -422,11 +462,11 @@ def _find_marks(frame: pd.DataFrame, separator: str | None) -> dict[str, Any]:
     if wins:
         decimal, thousands = max(order, key=lambda marks: wins[marks])
         # What a decimal comma says of the points of other columns.
-        commas = Source(path="t.csv", decimal=",")
+        commas = Source(path="t.csv", decimal=",", units=units)
         if (decimal, thousands) == (",", "") and any(
             find_doubtful(frame[name], commas).any() for name in frame.columns
         ):
             thousands = "."
         keys |= {"decimal": ","} if decimal == "," else {}
         keys |= {"thousands": thousands} if thousands else {}
-    return keys
+    return keys | ({"units": units} if units else {})

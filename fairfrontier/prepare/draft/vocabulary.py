@@ -31,7 +31,9 @@ PROTECTED: dict[str, frozenset[str]] = {
     "age": _words(
         "age ages alter edad idade agegroup altersgruppe senior_citizen year_of_birth birth_year",
         "geburtsjahr annee_de_naissance annee_naissance ano_de_nacimiento ano_nacimiento",
-        "ano_de_nascimento ano_nascimento",
+        "ano_de_nascimento ano_nascimento dob date_of_birth birth_date birthdate birthday",
+        "geburtsdatum geburtstag date_de_naissance date_naissance fecha_de_nacimiento",
+        "fecha_nacimiento data_de_nascimento data_nascimento",
     ),
     "disability": _words(
         "disability disabilities disabled handicap handicapped handicape invalidite behinderung",
@@ -105,6 +107,16 @@ OUTCOMES = _words(
     "recid recidivism recidivist reoffend reoffended rearrest churn churned exited fraud",
     "passed graduated dropout readmitted survived diagnosis employed qualified eligible bad good",
     "subscribed attrition",
+)
+# Of those the ones that as often say something of a person or the past: a name is not enough.
+VAGUE = _words(
+    "paid offer invited selected default employed qualified eligible bad good passed class",
+    "y response subscribed exited",
+)
+# Numbers that are an outcome as often as not: a decision is made of them by a cut.
+RESULTS = _words(
+    "grade grades gpa mark marks score scores result results final rating performance note noten",
+    "notes nota calificacion",
 )
 # Levels that mean yes, whatever of, and those that mean something good; levels that mean no.
 PLAIN = _words("1 yes y true t ja oui si sim")

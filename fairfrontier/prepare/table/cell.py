@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.table.column import is_number, parse_numbers
+from fairfrontier.prepare.config.source import Births, Source
+from fairfrontier.prepare.table.column import fold_level, is_number, parse_numbers
 
 # Text that is a number and no code, as 09 and 1E3 are; programs write 1e+20 or 1.0E20.
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*([eE][0-9]+)?)?([eE][+-][0-9]+)?")
@@ -22,6 +23,30 @@ POINTED = r"[+-]?[0-9]*\.[0-9]*(?:[eE][+-]?[0-9]+)?"
 FOREIGN = " in another notation"
 # Beside a decimal comma.
 DOUBTFUL = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]*)?"
+
+# Of ``source.units``: numbers in brackets, and whole numbers with open ends.
+BRACKETS, OPEN = "()", "+"
+# Digits and the marks between them, which `rewrite_numbers` reads.
+AMOUNT = re.compile(r"\((?P<within>[0-9.,][0-9.,'\u2019\s]*)\)|[+-]?[0-9.,][0-9.,'\u2019\s]*")
+OPEN_END = re.compile(
+    r"(?P<before>>=?|<=?|[\u2264\u2265]|over|above|more than|older than|under|below|less than"
+    r"|younger than)?\s*(?P<number>[0-9]{1,15})\s*(?:years?\s*)?(?P<behind>\+|plus|(?:and|or) "
+    r"(?:over|older|above|more)|(?:und|oder) (?:\u00e4lter|mehr)|(?:et|ou) plus|[yo] m\u00e1s"
+    r"|ou mais)?"
+)
+
+# Currencies and shares, which stand on either side of a number; any word may stand behind one.
+SYMBOL = (
+    r"[$€£¥₹₽₩₺₫₱₪%‰]|[A-Z]{1,3}\$|USD|EUR|GBP|CHF|JPY|CNY|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL"
+    r"|MXN|INR|ZAR|TRY|Rs\.?|kr\.?|Fr\.?|zł"
+)
+DIGITS = r"[0-9.,][0-9.,'’\s]*?"
+WRITTEN = re.compile(
+    rf"\(?[+-]?\s*(?P<before>{SYMBOL})?\s*[+-]?(?P<open>\()?(?P<number>{DIGITS})"
+    rf"\s*(?P<behind>{SYMBOL}|(?<=\s)[^\W\d_]{{1,10}}\.?)?\)?"
+)
+# More numbers than a code has.
+CODES = 12
 
 
 def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
@@ -32,7 +57,7 @@ def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
     alone = source.decimal == "," and source.thousands != "."
     if not alone or source.format == "parquet" or is_number(column):
         return np.zeros(len(column), dtype=bool)
-    text = _take_text(column)
+    text = rewrite_named(_take_text(column), source)
     doubtful = text.str.strip().str.fullmatch(DOUBTFUL, na=False) & ~text.isin(source.missing)
     return doubtful.to_numpy(dtype=bool)
 
@@ -51,13 +76,13 @@ def clean_cells(column: pd.Series, source: Source) -> pd.Series:
     A mark is compared with what the file holds, where a blank behind is part of the cell, and as a
     number with numbers.
     """
-    cells = rewrite_numbers(column.str.rstrip(), source)
+    cells = rewrite_numbers(rewrite_named(column.str.rstrip(), source), source)
     return cells.mask(column.isin(["", *source.missing]) | equal_marks(cells, source))
 
 
 def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
     """Return which cells, read by `rewrite_numbers`, are numbers that equal a mark; bool, (n,)."""
-    numbers, exact = _find_marks(source)
+    numbers, exact = _find_marks(source.missing, source.decimal, source.thousands)
     equal = np.zeros(len(column), dtype=bool)
     if not numbers:
         return equal
@@ -73,9 +98,11 @@ def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
 
 
 @lru_cache
-def _find_marks(source: Source) -> tuple[frozenset[float], frozenset[Any]]:
+def _find_marks(
+    missing: tuple[str, ...], decimal: str | None, thousands: str | None
+) -> tuple[frozenset[float], frozenset[Any]]:
     """Return the marks that are numbers, as floats and as `_find_value` does."""
-    marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
+    marks = _rewrite(pd.Series(missing, dtype="str"), decimal or ".", thousands or "")
     numbers = parse_numbers(marks)
     return frozenset(numbers.dropna()), frozenset(map(_find_value, marks[numbers.notna()]))
 
@@ -124,9 +151,9 @@ def mask_numbers(column: pd.Series, source: Source) -> pd.Series:
 
     What `rewrite_numbers` found in another notation is no number any more.
     """
-    if source.format == "parquet":
+    if source.format == "parquet" and not source.units:
         return column
-    numbers, _ = _find_marks(source)
+    numbers, _ = _find_marks(source.missing, source.decimal, source.thousands)
     if numbers:
         column = column.mask(parse_numbers(column).isin(numbers))
     if source.thousands == "." and not is_number(column):
@@ -135,9 +162,14 @@ def mask_numbers(column: pd.Series, source: Source) -> pd.Series:
     return column
 
 
+# Thousands are kept apart by blanks that do not break, too.
+ALIKE = {" ": "[ \u00a0\u202f]", "'": "['\u2019]"}
+
+
 def number_pattern(decimal: str, thousands: str) -> str:
     """Return the regular expression of numbers written with these marks; "" for no thousands."""
-    grouped = rf"[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+|" if thousands else ""
+    mark = ALIKE.get(thousands, re.escape(thousands))
+    grouped = rf"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|" if thousands else ""
     point = re.escape(decimal)
     return rf"[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)"
 
@@ -149,11 +181,119 @@ def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
     """
     if source.decimal is None and source.thousands is None:
         return column
-    decimal, thousands = source.decimal or ".", source.thousands or ""
+    return _rewrite(column, source.decimal or ".", source.thousands or "")
+
+
+def _rewrite(column: pd.Series, decimal: str, thousands: str) -> pd.Series:
     text = column.str.lstrip()
     marked = text.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
-    numbers = text[marked].str.replace(thousands, "", regex=False)
+    between = ALIKE.get(thousands, re.escape(thousands))
+    numbers = text[marked].str.replace(between, "", regex=True) if thousands else text[marked]
     read = column.mask(marked, numbers.str.replace(decimal, ".", regex=False))
     if thousands != ".":
         return read
     return read.mask(text.str.fullmatch(POINTED).eq(True) & ~marked, " " + text)
+
+
+def rewrite_typed(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of Parquet, as `tidy` leaves it, as the source says of it by name."""
+    if not isinstance(column.dtype, pd.StringDtype):
+        return column
+    read = rewrite_named(column, source)
+    return rewrite_numbers(read, source) if column.name in source.units else read
+
+
+def rewrite_named(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text as the source says of it by name: numbers, ages or levels.
+
+    What is none of these, as a number without its unit, is no number any more.
+    """
+    name = str(column.name).strip()
+    read: Callable[[str], str]
+    if unit := source.units.get(name):
+        read = partial(read_amount, unit=unit)
+    elif births := source.ages.get(name):
+        read = partial(_count_years, births=births)
+    elif levels := source.spellings.get(name):
+        known = {fold_level(level): level for level in levels}
+        read = lambda cell: known.get(fold_level(cell), cell)  # noqa: E731
+    else:
+        return column
+    cells = {cell: read(cell) for cell in column.dropna().unique()}
+    return column.astype(object).map(cells).astype(column.dtype)
+
+
+def read_amount(cell: str, unit: str) -> str:
+    """Return an amount without its unit and with a sign in the place of brackets: ($5) is -5."""
+    if unit == OPEN:
+        return _read_open(cell)
+    bare, found = cell.strip(), True
+    if unit != BRACKETS:
+        mark = re.escape(unit)
+        bare, before = re.subn(rf"^(\(?[+-]?)\s*{mark}\s*", r"\1", bare)
+        bare, behind = re.subn(rf"\s*{mark}\s*(\)?)$", r"\1", bare)
+        found = before + behind == 1
+    amount = AMOUNT.fullmatch(bare)
+    if amount is None or not (found or set(bare) <= set("+-0.,")):
+        return cell + FOREIGN if any(map(str.isdigit, cell)) else cell
+    return f"-{amount['within']}" if amount["within"] else bare
+
+
+def _read_open(cell: str) -> str:
+    ends = OPEN_END.fullmatch(cell.strip().casefold())
+    if ends is None:
+        return cell
+    number = int(ends["number"])
+    if ends["before"] in (">", "over", "above", "more than", "older than"):
+        number += 1
+    elif ends["before"] in ("<", "under", "below", "less than", "younger than"):
+        number -= 1
+    return str(number)
+
+
+def _count_years(cell: str, births: Births) -> str:
+    born = read_day(cell, births.format) or read_day(cell, None)
+    if born is None or born > births.at:
+        return cell + FOREIGN
+    years = births.at.year - born.year
+    return str(years - ((births.at.month, births.at.day) < (born.month, born.day)))
+
+
+def read_day(cell: str, written: str | None) -> date | None:
+    """Return a day as it is written, by default as 1967-01-31, whatever time is behind it."""
+    text, codes = (cell.strip(), written) if written else (cell.strip()[:10], "%Y-%m-%d")
+    with suppress(ValueError):
+        return datetime.strptime(text, codes).date()
+    return None
+
+
+def find_unit(cells: Sequence[str]) -> str | None:
+    """Return what ``source.units`` says of a column of these cells, which are no plain numbers.
+
+    A unit is one where all but zeros have it: 12% beside 0.12, or $5 beside €5, is no number.
+    """
+    units: set[str] = set()
+    plain = 0
+    for cell in cells:
+        written = WRITTEN.fullmatch(cell.strip())
+        if written is None or (written["before"] and written["behind"]):
+            return OPEN if _are_open(cells) else None
+        if unit := written["before"] or written["behind"]:
+            units.add(unit)
+        elif set(cell) & set("123456789"):
+            plain += 1
+    if not units:
+        return BRACKETS
+    (unit, *others) = sorted(units)
+    if others or plain or (not re.fullmatch(SYMBOL, unit) and len(cells) <= CODES):
+        return None
+    return unit
+
+
+def _are_open(cells: Sequence[str]) -> bool:
+    """Whether these are many whole numbers, of which few have an open end, as 90+ has."""
+    ends = [OPEN_END.fullmatch(cell.strip().casefold()) for cell in cells]
+    if not all(ends) or len(cells) <= CODES:
+        return False
+    few = [end for end in ends if end and (end["before"] or end["behind"])]
+    return 0 < len(few) <= 4

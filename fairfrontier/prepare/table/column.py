@@ -85,8 +85,11 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     begins with ``where``.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
-        text = column.str.strip()
-        return text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True).astype("str")
+        text = column.str.strip().astype("str")
+        # To compile the pattern takes longer than to look at most columns.
+        if not text.str.contains(".0", regex=False).any():
+            return text
+        return text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True)
     is_mixed = column.dtype == object and pd.api.types.infer_dtype(column) not in DISTINCT
     try:
         values = column.dropna() if is_mixed else column.dropna().unique().astype(object)
@@ -381,3 +384,16 @@ def sort_levels(levels: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(unsorted, key=rank))
     except ValueError:
         return tuple(sorted(unsorted))
+
+
+def fold_level(level: str) -> str:
+    """Return what levels have in common that differ by case and blanks alone."""
+    return " ".join(level.split()).casefold()
+
+
+def find_spellings(levels: Iterable[str]) -> dict[str, list[str]]:
+    """Return the first of levels that differ by case and blanks alone -> all of them."""
+    found: dict[str, list[str]] = {}
+    for level in levels:
+        found.setdefault(fold_level(level), []).append(level)
+    return {same[0]: same for same in found.values() if len(same) > 1}

@@ -25,7 +25,7 @@ from fairfrontier.prepare.source.archive import (
     ungzip_table,
     unzip_table,
 )
-from fairfrontier.prepare.table.cell import clean_cells, find_doubtful, mask_numbers
+from fairfrontier.prepare.table.cell import clean_cells, find_doubtful, mask_numbers, rewrite_typed
 from fairfrontier.prepare.table.column import (
     are_merged,
     keep_rows,
@@ -408,7 +408,16 @@ def type_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> p
 def read_parquet(raw: bytes, path: Path, source: Source) -> pd.DataFrame:
     """Parse Parquet bytes."""
     with parquet_errors(path), open_parquet(io.BytesIO(raw), path, len(raw), source) as opened:
-        return tidy(make_frame(opened.decode(opened.file.read())))
+        return tidy_typed(make_frame(opened.decode(opened.file.read())), source)
+
+
+def tidy_typed(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Return a table of Parquet as `tidy` does, with what the source says of columns by name."""
+    tidied = tidy(frame)
+    named = {*source.units, *source.ages, *source.spellings}
+    return tidied.assign(
+        **{name: rewrite_typed(tidied[name], source) for name in tidied if name in named}
+    )
 
 
 def open_parquet(file: Path | IO[bytes], path: Path, size: int, source: Source) -> PlainParquet:

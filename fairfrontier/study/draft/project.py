@@ -42,6 +42,8 @@ class Draft:
         What somebody has to look at.
     command : str
         The command line that computes the first frontier.
+    home : Path
+        The project's folder.
     """
 
     dataset: Path
@@ -50,6 +52,7 @@ class Draft:
     summary: str
     warnings: tuple[str, ...]
     command: str
+    home: Path
 
 
 def init(table: Any, **options: Any) -> Draft:
@@ -144,6 +147,7 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         _summarise(draft),
         tuple(draft.warnings),
         _name_command(name, home),
+        home,
     )
 
 

@@ -57,7 +57,10 @@ def test_every_column_finds_its_place(table):
         "wage": "it tells the label nearly alone (1.000)",
     }
     assert [w for w in found.warnings if w.startswith("wage tells the label nearly alone (1.000)")]
-    assert [w for w in found.warnings if w.startswith("country has the same value in every row")]
+    assert "country is left out: the same value in every row" in found.warnings
+    assert "letter is left out: text with 600 different values" in found.warnings
+    # What is left out rightly is not worth a word.
+    assert not [w for w in found.warnings if "applied" in w or "applicantId" in w]
 
 
 def test_the_yaml_holds_the_reasons(table):
@@ -98,6 +101,57 @@ def test_a_label_is_asked_for_where_it_is_not_clear(table):
     assert draft(both, label="promoted").label.column == "promoted"
     with pytest.raises(ConfigError, match="No column looks like a label"):
         draft(table[["Sex", "income"]])
+
+
+def make_pupils():
+    rng = np.random.default_rng(2)
+    grade = rng.integers(0, 20, N)
+    return pd.DataFrame(
+        {
+            "sex": rng.choice(["F", "M"], N),
+            "paid": rng.choice(["no", "yes"], N),
+            "absences": rng.integers(0, 30, N),
+            "grade1": np.clip(grade + rng.integers(-3, 4, N), 0, 20),
+            "final_grade": grade,
+        }
+    )
+
+
+def test_a_vague_name_alone_makes_no_label():
+    pupils = make_pupils()
+    with pytest.raises(ConfigError, match=r"--label") as raised:
+        draft(pupils)
+    for name in ("paid", "final_grade (cut by --above 9)", "grade1"):
+        assert name in str(raised.value)
+    assert "absences" not in str(raised.value)
+    # A number at the end may be meant whatever its name.
+    with pytest.raises(ConfigError, match=r"paid.*G3"):
+        draft(pupils.rename(columns={"final_grade": "G3", "grade1": "G1"}))
+    assert draft(pupils, label="final_grade", above=9).label.column == "final_grade"
+
+
+def test_what_else_could_be_the_label_is_said(table):
+    other = table.drop(columns="wage").assign(passed=table["hired"].to_numpy()[::-1])
+    found = draft(other[["passed", *table.columns.drop("wage")]])
+    assert found.label.column == "hired"
+    assert any("hired is taken for the label" in w and "passed" in w for w in found.warnings)
+    assert not any("taken for the label" in w for w in draft(table).warnings)
+
+
+def test_protected_columns_that_are_not_compared_are_said(table):
+    odd = table.assign(
+        ethnicity="A", religion=[f"r{row}" for row in range(N)], age_group=table["age"] // 20
+    )
+    warnings = draft(odd[["ethnicity", "religion", "age_group", *table.columns]]).warnings
+    said = {w.split()[0]: w for w in warnings if "looks protected" in w}
+    assert said == {
+        "ethnicity": "ethnicity looks protected (ethnicity), and is not compared: "
+        "the same value in every row",
+        "religion": "religion looks protected (religion), and is not compared: "
+        "text with 600 different values",
+        "age_group": "age_group looks protected (age), and is not compared: age stands for it",
+    }
+    assert not any("looks protected" in w for w in draft(table).warnings)
 
 
 def test_a_label_by_its_levels_or_by_a_number(table):
