@@ -488,16 +488,3 @@ def training_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndar
     if n_samples and not weight.any():
         raise InputError("All case weights are zero.", "Give some rows a weight above 0.")
     return weight
-
-
-def take_attribute(groups: np.ndarray, attribute: int) -> np.ndarray:
-    """Return one column of ``groups``, shape (n_samples,); ConfigError where there is none."""
-    groups = to_numpy(groups)
-    columns = groups.shape[1] if groups.ndim == 2 else 0
-    if not -columns <= attribute < columns:
-        raise ConfigError(
-            f"The attribute is column {attribute} of groups of shape {groups.shape}.",
-            "Give groups a column per attribute, and the number of one of them, from 0.",
-        )
-    codes: np.ndarray = groups[:, attribute]
-    return codes

@@ -19,7 +19,7 @@ from fairfrontier.choose.content import check_model, check_rule
 from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.registry import learn
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
-from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.errors import InputError, StoreError
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.registry import METHODS, create, load_model
@@ -252,6 +252,27 @@ def test_input_and_parameters_stay_as_they_are(name, task, splits):
     for key, each in arrays.items():
         np.testing.assert_array_equal(each, copies[key], err_msg=key)
     assert model.get_params() == before
+
+
+GROUPED = [case for case in CASES if "groups" in METHODS.all()[case[0]].fit_takes]
+
+
+@pytest.mark.parametrize(("name", "task"), GROUPED)
+def test_groups_are_whole_numbers_in_one_column_or_several(name, task, splits):
+    split = splits[task]
+    codes = split.train.groups[:, :1]
+    keys = sorted({"groups", "true_groups"} & METHODS.all()[name].fit_takes)
+
+    def fit_on(groups: Any) -> Estimator:
+        return fit(make(name), split.replace(validation=None), **dict.fromkeys(keys, groups))
+
+    column = replace(split.test, groups=split.test.groups[:, :1])
+    flat = replace(split.test, groups=split.test.groups[:, 0].astype(object))
+    wanted = answer(fit_on(codes), column)
+    assert np.array_equal(answer(fit_on(codes[:, 0].astype(np.float64)), flat), wanted)
+    for refused in (codes.astype(str), codes + 0.5, np.where(codes > 0, codes, np.nan)):
+        with pytest.raises(InputError):
+            fit_on(refused)
 
 
 @every_case

@@ -12,7 +12,6 @@ from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import take_attribute
 from fairfrontier.train.baseline.group_adversary import (
     ABSENT,
     CRITERIA,
@@ -23,6 +22,7 @@ from fairfrontier.train.baseline.group_adversary import (
     project_gradient,
 )
 from fairfrontier.train.baseline.nn import BaseNet
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
 from fairfrontier.train.neural.network import (
     Network,
@@ -189,8 +189,7 @@ class _AdversarialRule(PlainRule):
     ) -> None:
         self._tables, self._leader, self._step = tables, models[0], 0
         codes = [
-            _read_codes(model, to_numpy(table["groups"]))
-            for model, table in zip(models, data, strict=True)
+            _read_codes(model, table["groups"]) for model, table in zip(models, data, strict=True)
         ]
         counts = [int(code.max()) + 1 for code in codes]
         most = max(counts)

@@ -7,7 +7,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.train.base import take_attribute, training_weight
+from fairfrontier.train.base import training_weight
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
 

@@ -18,7 +18,7 @@ from fairfrontier.runtime.cluster.partition import (
     map_partitions,
     sum_partitions,
 )
-from fairfrontier.train.base import Estimator, take_attribute, training_weight
+from fairfrontier.train.base import Estimator, training_weight
 from fairfrontier.train.baseline.constant import Constant
 from fairfrontier.train.baseline.fair_gbm import FairGBM
 from fairfrontier.train.baseline.gbdt import GBDT
@@ -34,6 +34,7 @@ from fairfrontier.train.baseline.linear_regression import (
 from fairfrontier.train.baseline.project import Project
 from fairfrontier.train.baseline.reweigh import Reweigh, independence_weights
 from fairfrontier.train.dask.boosting import boost_partitions, grow_plainly
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns
 from fairfrontier.train.tree.boosting import BoostedTrees, positive_weight, read_tree_parameters

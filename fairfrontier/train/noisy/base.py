@@ -13,7 +13,8 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Classifier, take_attribute, unit_weight
+from fairfrontier.train.base import Classifier, unit_weight
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.constraint import evaluate_constraints, take_largest
 from fairfrontier.train.noisy.lagrangian import Best

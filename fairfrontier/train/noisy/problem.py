@@ -12,7 +12,8 @@ import numpy as np
 
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.base import take_attribute, training_weight
+from fairfrontier.train.base import training_weight
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.estimator import PREDICTION_ROWS, TrainingWarning
 from fairfrontier.train.neural.network import Network, forward
 from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best
@@ -213,9 +214,9 @@ def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> Const
     """
     X, y = np.asarray(data["X"]), np.asarray(data["y"])
     weight = training_weight(data.get("sample_weight"), len(y))
-    noisy = take_attribute(data["groups"], setting.attribute).astype(np.int64)
+    noisy = take_attribute(data["groups"], setting.attribute)
     true = data.get("true_groups")
-    true = None if true is None else take_attribute(true, setting.attribute).astype(np.int64)
+    true = None if true is None else take_attribute(true, setting.attribute)
     codes = true if setting.approach == "true_groups" and true is not None else noisy
     n_groups = int(codes.max()) + 1
     shares = np.bincount(codes, weights=weight, minlength=n_groups)

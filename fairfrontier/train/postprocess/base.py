@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import expit
+from sklearn.utils.validation import check_consistent_length
 
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import TRIED, Classifier
+from fairfrontier.train.base import TRIED, Classifier, explaining
+from fairfrontier.train.group import read_groups
 from fairfrontier.train.postprocess.rule import FittedRule, measure_rates
 
 Scale = Literal["probability", "margin", "signed"]
@@ -131,7 +133,10 @@ class PostProcessor(Classifier):
         self, X: np.ndarray, *, groups: np.ndarray
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        chance = self.probability(self.validate_rows(X), self.encode(groups))
+        rows = self.validate_rows(X)
+        with explaining():
+            check_consistent_length(rows, groups)
+        chance = self.probability(rows, self.encode(groups))
         return np.column_stack([1.0 - chance, chance])
 
     def score(  # type: ignore[override]
@@ -251,8 +256,7 @@ def as_column(X: Any) -> Any:
 
 def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:
     """Return the chosen columns of ``groups`` as a matrix; None chooses all."""
-    matrix = to_numpy(groups)
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+    matrix = read_groups(groups)
     if attributes is None:
         return matrix
     columns = list(attributes) if isinstance(attributes, list | tuple) else [attributes]

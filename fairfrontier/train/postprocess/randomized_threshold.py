@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
+from fairfrontier.train.group import read_groups
 from fairfrontier.train.objective import Objective, choose_cut, read_costs
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
@@ -370,8 +370,7 @@ class RandomizedThreshold(PostProcessor):
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose cross product makes the groups."""
-        matrix = to_numpy(groups)
-        matrix = matrix.reshape(len(matrix), -1)
+        matrix = read_groups(groups)
         if self.criterion != "covariance":
             return super().cross(matrix)
         within = [self.within] if isinstance(self.within, int) else list(self.within or [])

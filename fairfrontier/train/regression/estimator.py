@@ -11,8 +11,9 @@ import numpy as np
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import DataError, StoreError
-from fairfrontier.train.base import Regressor, take_attribute, training_weight
+from fairfrontier.train.base import Regressor, training_weight
 from fairfrontier.train.dask.collection import is_collection
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.regression.bounded_loss import build_bounded_loss

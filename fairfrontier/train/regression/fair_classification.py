@@ -14,9 +14,10 @@ from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import InputError
-from fairfrontier.train.base import Regressor, take_attribute
+from fairfrontier.train.base import Regressor
 from fairfrontier.train.baseline.linear_regression import shrink_margin
 from fairfrontier.train.baseline.reductions import SOLVERS, choose_classifiers, search_classifiers
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 

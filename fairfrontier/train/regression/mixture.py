@@ -11,7 +11,8 @@ import numpy as np
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Estimator, take_attribute
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.regression.grid import level_values, measure_disparity, round_down
 from fairfrontier.train.regression.predictor import Predictor, score_all
 

@@ -11,8 +11,9 @@ import numpy as np
 import xgboost
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.base import unit_weight
 from fairfrontier.train.dask.collective import communicating
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.regression.grid import bin_labels, count_levels, round_down
 from fairfrontier.train.regression.loss import Loss, scale_labels
 from fairfrontier.train.regression.moment import Moments, sum_by_cell, sum_moments
@@ -100,7 +101,7 @@ def make_partition(
     if label.size:
         label = scale_labels(label, *label_range)
     used = weight > 0
-    X, group = np.asarray(X, dtype=np.float64), take_attribute(groups, attribute).astype(np.int64)
+    X, group = np.asarray(X, dtype=np.float64), take_attribute(groups, attribute)
     if not used.all():
         X, label, group, weight = X[used], label[used], group[used], weight[used]
     return Partition(number, X, label, group, weight, 0, np.zeros(0, dtype=np.int64))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import take_attribute, training_weight
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.baseline.linear_regression import (
     RANK,
     LinearModel,
@@ -16,6 +16,7 @@ from fairfrontier.train.baseline.linear_regression import (
     gram,
     invert_gram,
 )
+from fairfrontier.train.group import take_attribute
 from fairfrontier.train.registry import method
 
 
