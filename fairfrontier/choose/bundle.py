@@ -30,6 +30,7 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.encoded import EncodedRows
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
+from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.draft import restore
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -144,13 +145,14 @@ class Bundle(BaseEstimator):
         """Return itself unchanged."""
         return self
 
-    def decide(self, frame: pd.DataFrame, row_id: str | None = None) -> pd.DataFrame:
+    def decide(self, frame: Any, row_id: str | None = None) -> pd.DataFrame:
         """Answer raw rows.
 
         Parameters
         ----------
-        frame : DataFrame
-            Raw columns, as in the table of the study; others are not looked at.
+        frame : DataFrame or object with ``__arrow_c_stream__``
+            Raw columns, as in the table of the study; others are not looked at. Of pandas, polars,
+            Arrow and so on; without an index rows are numbered.
         row_id : str, optional
             The column of row ids, in place of the bundle's.
 
@@ -172,6 +174,7 @@ class Bundle(BaseEstimator):
         -----
         O(n) calls of the model, in blocks; memory is a few copies of the encoded rows.
         """
+        frame = to_pandas(frame)
         return self.judge_rows(frame, self.encode(frame), row_id)
 
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
@@ -202,19 +205,14 @@ class Bundle(BaseEstimator):
     ) -> Mapping[str, np.ndarray]:
         """Return the columns of `decide` between ``id`` and ``refused``, of rows not refused."""
 
-    def _require(self, X: pd.DataFrame) -> pd.DataFrame:
+    def _require(self, X: Any) -> pd.DataFrame:
         """Return the decisions on rows none of which may be refused."""
-        if not isinstance(X, pd.DataFrame):
-            raise ConfigError(
-                f"A bundle decides on raw rows, and was given {type(X).__name__}.",
-                "Give a pandas DataFrame with the columns of the study's table.",
-            )
         decided = self.decide(X)
         refused = decided[REFUSED].to_numpy() != ""
         if refused.any():
             row = int(refused.argmax())
             raise DataError(
-                f"Row {X.index[row]} is refused: {decided[REFUSED].iloc[row]}.",
+                f"Row {decided.index[row]} is refused: {decided[REFUSED].iloc[row]}.",
                 "Leave it out, or call decide(), which gives the reason of every refused row.",
             )
         return decided
@@ -295,7 +293,7 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
         """Whether decisions are drawn."""
         return bool(self.model.randomized)
 
-    def predict(self, X: pd.DataFrame) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """Return decisions, shape (n_samples,): int64 0 and 1, or the names of several classes.
 
         DataError for a refused row.
@@ -303,7 +301,7 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
         decided = self._require(X)[self.answer]
         return decided.to_numpy(dtype=object if self.several else np.int64)
 
-    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Return P(Y=k|x), float64, (n_samples, n_classes); DataError for a refused row.
 
         These are scores; what `decide` calls ``probability`` is that of the decision.
@@ -345,7 +343,7 @@ class RegressorBundle(RegressorMixin, Bundle):  # type: ignore[misc]
         """Whether predictions are drawn."""
         return find_chance(self.model).size > 1
 
-    def predict(self, X: pd.DataFrame) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,); DataError for a refused row."""
         return self._require(X)[self.answer].to_numpy(dtype=np.float64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from fairfrontier.choose.view import view_binary
 from fairfrontier.figure.explanation import draw_explanation
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
+from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
@@ -93,16 +95,14 @@ class Explanation:
                 yield str(attribute), name_pool(len(small)), levels.isin(small).to_numpy()
 
 
-def explain(
-    bundle: Bundle | str | Path, frame: pd.DataFrame, accepted: str | None = None
-) -> Explanation:
+def explain(bundle: Bundle | str | Path, frame: Any, accepted: str | None = None) -> Explanation:
     """Explain the scores of a bundle on raw rows by SHAP values of the raw columns.
 
     Parameters
     ----------
     bundle : Bundle, str or Path
         What decides, or its folder.
-    frame : DataFrame
+    frame : DataFrame or object with ``__arrow_c_stream__``
         Raw columns, as `Bundle.decide` takes them. The rows are also what values are relative to.
     accepted : str, optional
         Of several classes the one whose probability is explained; that of the bundle by default.
@@ -126,7 +126,7 @@ def explain(
     Values say what the model computes, not what causes the outcome. A rule behind the model, such
     as a cut for each group, is no part of the score.
     """
-    bundle = _load(bundle, accepted)
+    bundle, frame = _load(bundle, accepted), to_pandas(frame)
     rows = bundle.encode(frame)
     kept = rows.refusals.accepted
     if not kept.any():

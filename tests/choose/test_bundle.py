@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,8 +186,36 @@ def test_scikit_learn_takes_it_for_a_classifier_on_frames(bundles, raw):
     assert "Bundle" in repr(bundle)
     with pytest.raises(DataError, match=r"Row \d+ is refused: age is outside"):
         bundle.predict(raw)
-    with pytest.raises(ConfigError, match="was given ndarray"):
+    with pytest.raises(DataError, match="ndarray is no table"):
         bundle.predict(table.to_numpy())
+
+
+class Stream:
+    """Whatever speaks Arrow's C stream, as frames of polars, whose text has views."""
+
+    def __init__(self, table: pa.Table) -> None:
+        views = [
+            pa.field(each.name, pa.string_view() if pa.types.is_string(each.type) else each.type)
+            for each in table.schema
+        ]
+        self.table = table.cast(pa.schema(views))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", [lambda table: table, Stream, pa.Table.to_reader])
+def test_frames_of_other_libraries_are_decided_on_and_explained(bundles, raw, kind):
+    bundle = bundles["gbdt"]
+    table = pa.Table.from_pandas(raw, preserve_index=False)
+    wanted = bundle.decide(raw)
+    pd.testing.assert_frame_equal(bundle.decide(kind(table)), wanted)
+    kept = (wanted["refused"] == "").to_numpy()
+    some, own = table.filter(pa.array(kept)), raw[kept]
+    np.testing.assert_array_equal(bundle.predict(kind(some)), bundle.predict(own))
+    np.testing.assert_array_equal(bundle.predict_proba(kind(some)), bundle.predict_proba(own))
+    explained = ff.explain(bundle, kind(some)).values.to_numpy()
+    np.testing.assert_array_equal(explained, ff.explain(bundle, own).values.to_numpy())
 
 
 def test_rows_that_cannot_be_used_are_refused_with_the_reason(bundles, raw):

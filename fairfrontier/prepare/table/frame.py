@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.parquet import count_bytes
-from fairfrontier.prepare.table.table import check_header
+from fairfrontier.prepare.table.table import check_header, make_frame
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 # Half a character and whole numbers beyond 64 bits raise Python's own errors, and decimals of a
@@ -37,7 +37,7 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
     else:
         raise DataError(
             f"A {type(frame).__name__} is no table.",
-            "Give a path, or a frame of pandas, polars or Arrow.",
+            "Give a frame of pandas, polars or Arrow, or its path where a file is taken.",
         )
     check_header(names, Path("The frame"))
     for column, option in used.items():
@@ -54,6 +54,14 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
         raise DataError(
             f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.", MEND
         ) from None
+
+
+def to_pandas(frame: Any) -> pd.DataFrame:
+    """Return a frame of pandas as it is, and another that `to_arrow` takes with its rows numbered.
+
+    Columns become those of pandas that they would if they were read from a Parquet file.
+    """
+    return frame if isinstance(frame, pd.DataFrame) else make_frame(to_arrow(frame))
 
 
 def write_parquet(table: pa.Table, sink: Any, what: object, size: int | None = None) -> None:
