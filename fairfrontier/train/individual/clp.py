@@ -18,6 +18,8 @@ from fairfrontier.train.neural.network import Network
 from fairfrontier.train.registry import method
 
 Array = Any
+# Rows whose versions are looked at before training.
+CHECKED = 1000
 
 
 @method("clp")
@@ -117,7 +119,8 @@ class CLP(NeuralNetwork):
         ConfigError
             When the set is not among ``counterfactuals``, or there is none.
         DataError
-            For sets of other rows than X, as in cross-validation, which subsets X but not the sets.
+            For sets of other rows than X, as in cross-validation and bagging, which draw rows of X
+            but not of the sets.
         """
         data = {"X": X, "y": y, "counterfactuals": counterfactuals, "sample_weight": sample_weight}
         return self._fit({**data, "validation": validation}, progress)
@@ -129,7 +132,7 @@ class CLP(NeuralNetwork):
         return _Pairing(models, data, tables)
 
     def _sets(
-        self, counterfactuals: Mapping[str, CounterfactualSet], n_samples: int
+        self, counterfactuals: Mapping[str, CounterfactualSet], X: Any
     ) -> list[CounterfactualSet]:
         name = self.counterfactual_set
         if name is not None and name not in counterfactuals:
@@ -143,13 +146,38 @@ class CLP(NeuralNetwork):
             )
         chosen = list(counterfactuals.values()) if name is None else [counterfactuals[name]]
         for chosen_set in chosen:
-            if chosen_set.n_samples != n_samples:
-                raise DataError(
-                    f"clp was given {n_samples} rows, and a counterfactual set of "
-                    f"{chosen_set.n_samples}.",
-                    "Pass the sets of the same rows, as returned by take(rows).",
-                )
+            if chosen_set.n_samples != len(X):
+                fault = f"{len(X)} rows, and a counterfactual set of {chosen_set.n_samples}"
+            elif isinstance(X, np.ndarray) and _is_of_others(chosen_set, X):
+                fault = "a counterfactual set of other rows than X, or of the same in another order"
+            else:
+                continue
+            raise DataError(
+                f"clp was given {fault}.",
+                "Pass the sets of the same rows, as returned by take(rows); what draws rows, as a "
+                "bagging classifier, draws none of a set.",
+            )
         return chosen
+
+
+def _is_of_others(chosen: CounterfactualSet, X: np.ndarray) -> bool:
+    """Return whether versions of some rows share no feature with them that the set leaves alone.
+
+    It does not say which features it writes: those that are the same in all rows of a version, or
+    differ between versions, may be.
+    """
+    rows = np.unique(np.linspace(0, len(X) - 1, CHECKED).astype(np.int64))
+    versions = np.stack([np.asarray(variant.X, dtype=X.dtype) for variant in chosen.take(rows)])
+    if versions.shape[1:] != (rows.size, X.shape[1]):
+        return True
+    if chosen.rows is not None:
+        # Versions of a text may share nothing with it.
+        rest = ~np.isin(rows, chosen.rows)
+        versions, rows = versions[:, rest], rows[rest]
+    left = (versions == versions[:1, :]).all(axis=(0, 1)) & (versions != versions[:, :1]).any(
+        (0, 1)
+    )
+    return bool(left.any() and (versions[0] != X[rows]).any(axis=0)[left].all())
 
 
 class _Pairing:
@@ -161,7 +189,7 @@ class _Pairing:
         self._tables = tables
         self._strength = tables.stack([float(model.strength) for model in models])
         self._sets = [
-            model._sets(table["counterfactuals"], len(table["X"]))
+            model._sets(table["counterfactuals"], table["X"])
             for model, table in zip(models, data, strict=True)
         ]
         self._X = [np.asarray(table["X"]) for table in data]

@@ -2,6 +2,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.ensemble import BaggingClassifier
 
 from fairfrontier import create
 from fairfrontier.prepare.split import Variant
@@ -134,6 +136,25 @@ def test_it_needs_counterfactual_sets():
     assert "declares none" in create("clp").supports(MADE)
     with pytest.raises(ConfigError, match="no counterfactual set"):
         create("clp", **SMALL).fit(X, Y, counterfactuals={})
+
+
+@pytest.mark.parametrize("column_draws", [{}, {"max_features": 0.5, "bootstrap": False}])
+@pytest.mark.parametrize("rows", [None, np.arange(0, len(X), 3)])
+def test_rows_that_were_drawn_without_their_versions_are_refused(rows, column_draws):
+    sets = {"sex": replace(SETS["sex"], rows=rows)}
+    with config_context(enable_metadata_routing=True):
+        pairing = create("clp", **SMALL).set_fit_request(counterfactuals=True)
+        bagging = BaggingClassifier(pairing, n_estimators=1, random_state=0, **column_draws)
+        with pytest.raises(DataError):
+            bagging.fit(X, Y, counterfactuals=sets)
+
+
+def test_drawn_rows_with_their_own_versions_are_fitted():
+    drawn = np.random.default_rng(0).integers(0, len(X), len(X))
+    sets = {"sex": SETS["sex"].take(drawn)}
+    create("clp", **SMALL).fit(X[drawn], Y[drawn], counterfactuals=sets)
+    # Float32 rows are those of float64 sets.
+    create("clp", **SMALL).fit(X.astype(np.float32), Y, counterfactuals=SETS)
 
 
 def test_sets_of_other_rows_are_refused():
