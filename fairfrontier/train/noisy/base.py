@@ -81,7 +81,7 @@ class NoisyClassifier(Classifier):
     Attributes
     ----------
     network_, probability_, error_, violation_, gap_, step_, level_, joint_, cell_mass_, history_
-        See ``problem.Solution``.
+        See ``problem.Solution``; ``violation_`` is the true worst case on the training rows.
     chosen_ : dict of str to float
         The slack and the rates of the chosen combination.
     trials_ : ndarray of float64, shape (n_combinations, 2)
@@ -312,6 +312,10 @@ class NoisyClassifier(Classifier):
         }
         for attribute in fields(Solution):
             setattr(self, f"{attribute.name}_", getattr(solutions[best], attribute.name))
+        if self.inners and settings[best].inner != "exact":
+            # What the player had found by its steps may be far below the maximum.
+            rows = [data[name] for name in ("X", "y", "groups")]
+            self.violation_ = self.violation(*rows, sample_weight=data.get("sample_weight"))
 
     def _try_candidate(
         self, setting: Setting, solution: Solution, part: Part
@@ -363,7 +367,7 @@ class NoisyClassifier(Classifier):
         *,
         true_groups: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
-        inner: Literal["ascent", "exact"] | None = None,
+        inner: Literal["ascent", "exact"] = "exact",
     ) -> np.ndarray:
         """Return the constraints of the approach on any rows, with indicators.
 
@@ -376,7 +380,7 @@ class NoisyClassifier(Classifier):
         inner : {"ascent", "exact"}, optional
             Which worst case. ``exact``: the true maximum over the ball or over W(θ), on these
             rows. ``ascent``: under the masses that the adversary had assigned to each noisy group,
-            decision and label when the iterate was chosen. By default as in training.
+            decision and label when the iterate was chosen, which may be far below.
 
         Returns
         -------
@@ -399,7 +403,7 @@ class NoisyClassifier(Classifier):
             self.encode_labels(y),
             self._take_codes(setting, groups, true_groups),
             unit_weight(sample_weight, len(y)),
-            inner or setting.inner,
+            inner,
         )
 
     def violation(self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, **options: Any) -> float:
