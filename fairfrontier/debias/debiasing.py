@@ -13,6 +13,7 @@ import pandas as pd
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.fitting import Facts, fit_ramps, fit_thresholds, merge_codes
 from fairfrontier.debias.tally import RATES
+from fairfrontier.prepare.table.column import tell_spellings
 from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable, name_cells
 from fairfrontier.prepare.table.stream import check_stamps, stamp_table
 from fairfrontier.runtime.errors import DataError
@@ -222,6 +223,8 @@ def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:
 def check_sample(sample: Sample, config: DebiasConfig) -> None:
     """Raise DataError for fewer than two groups, or one without rows or weight in a part."""
     path = config.table
+    for column, levels in zip(config.groups, zip(*sample.cells, strict=True), strict=True):
+        tell_spellings(column, dict.fromkeys(levels))
     names = [name_cell(config.groups, cell) for cell in sample.cells]
     if len(names) < 2:
         raise DataError(

@@ -161,7 +161,9 @@ def _name_kind(column: Column) -> str | None:
     """Return the protected attribute that a column seems to hold, by its name or its levels."""
     if kind := find_attribute(column.name):
         return kind
-    return None if column.find_fault() in (NESTED, LARGE) else recognise_levels(column.levels)
+    if column.numbers is not None or column.find_fault() in (NESTED, LARGE):
+        return None
+    return recognise_levels(column.levels)
 
 
 def draft_attribute(name: str, column: Column) -> AttributeDraft | None:

@@ -57,8 +57,9 @@ class Column:
         if (numbers.isna() & self.cells.notna()).any():
             return None
         # Of several files a column may hold numbers and text.
-        written = () if pd.api.types.is_numeric_dtype(self.cells) else self.cells.unique()
-        if any(CODE.fullmatch(str(cell)) for cell in written):
+        typed = pd.api.types.is_numeric_dtype(self.cells)
+        written = () if typed else map(str, self.cells.unique().astype(object))
+        if any(map(CODE.fullmatch, written)):
             return None
         return numbers.astype(np.float64)
 
@@ -72,7 +73,7 @@ class Column:
     @cached_property
     def levels(self) -> list[str]:
         """The levels, sorted by name."""
-        return sorted(map(str, self.counts.index))
+        return sorted(self.counts.index.astype(object))
 
     @cached_property
     def is_continuous(self) -> bool:

@@ -80,8 +80,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
             f"{raw.name} has {shown[0]}.",
             "A study needs a label and a column to learn from; check the separator.",
         )
-    raw, read = _read_notation(raw)
-    columns = make_columns(raw.frame)
+    raw, columns, read = _read_notation(raw)
     label = choose_label(columns, options)
     frame = raw.frame[raw.frame[label.column].notna()]
     if len(frame) < LEAST_ROWS:
@@ -151,8 +150,8 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
     return draft
 
 
-def _read_notation(raw: RawTable) -> tuple[RawTable, list[str]]:
-    """Return a table with dates of birth as ages and levels in one spelling, and what is said."""
+def _read_notation(raw: RawTable) -> tuple[RawTable, dict[str, Column], list[str]]:
+    """Return a table with ages for dates of birth and levels in one spelling, and what is said."""
     columns = make_columns(raw.frame)
     ages, said = count_ages(columns)
     spellings = {}
@@ -173,10 +172,10 @@ def _read_notation(raw: RawTable) -> tuple[RawTable, list[str]]:
     changes = {"ages": ages, "spellings": spellings}
     keys = {**raw.keys, **{key: value for key, value in changes.items() if value}}
     source = parse(Source, {"path": "table", **keys}, raw.name)
-    named = {
-        name: rewrite_named(as_levels(raw.frame[name]), source) for name in (*ages, *spellings)
-    }
-    return replace(raw, frame=raw.frame.assign(**named), keys=keys), said
+    for name in (*ages, *spellings):
+        columns[name] = Column(name, rewrite_named(as_levels(raw.frame[name]), source))
+    frame = raw.frame.assign(**{name: columns[name].cells for name in (*ages, *spellings)})
+    return replace(raw, frame=frame, keys=keys), columns, said
 
 
 def slugify(name: str) -> str:

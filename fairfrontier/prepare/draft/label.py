@@ -111,7 +111,9 @@ def _rank(columns: Mapping[str, Column]) -> list[Candidate]:
     found = []
     last = list(columns)[-1]
     for name, column in columns.items():
-        if column.find_fault() or find_attribute(name) or recognise_levels(column.levels[:20]):
+        if column.find_fault() or find_attribute(name):
+            continue
+        if column.numbers is None and recognise_levels(column.levels[:20]):
             continue
         words = {word.rstrip("0123456789") for word in name_words(name)}
         levels = len(column.counts)

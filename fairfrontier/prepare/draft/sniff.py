@@ -430,7 +430,8 @@ def _find_marks(
     patterns = [(marks, re.compile(number_pattern(*marks))) for marks in order]
     units: dict[str, str] = {}
     for name in frame.columns:
-        cells = frame[name].dropna().unique()
+        # Arrow's arrays are slow to go through.
+        cells = dict.fromkeys(frame[name].dropna().unique().astype(object))
         missing.update(cell for cell in ALWAYS_MISSING if cell in cells)
         others = [cell for cell in cells if cell not in marked]
         if not others:

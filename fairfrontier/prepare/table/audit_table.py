@@ -10,7 +10,7 @@ import numpy as np
 
 from fairfrontier.prepare.config.section import level_text
 from fairfrontier.prepare.table.batch_column import FILL_IN, BatchColumn
-from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels
+from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels, tell_spellings
 from fairfrontier.prepare.table.stream import (
     BATCH_ROWS,
     Batch,
@@ -230,6 +230,8 @@ def read_audited(
                 nearest(one, seen[option]),
             )
     finished = {name: levels.finish() for name, levels in groups.items()}
+    for name, (_, levels) in finished.items():
+        tell_spellings(name, levels)
     check_unknown(
         unknown or (),
         {level for levels in groups.values() for level in levels.unknown},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
 from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
 
+_log = logging.getLogger(__name__)
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
 # Said of True and False where a column holds neither.
@@ -397,3 +399,14 @@ def find_spellings(levels: Iterable[str]) -> dict[str, list[str]]:
     for level in levels:
         found.setdefault(fold_level(level), []).append(level)
     return {same[0]: same for same in found.values() if len(same) > 1}
+
+
+def tell_spellings(name: str, levels: Iterable[str]) -> None:
+    """Log that some groups of a column differ by case and blanks alone."""
+    if same := find_spellings(levels):
+        alike = "; ".join(" = ".join(sorted(each)) for each in same.values())
+        _log.warning(
+            "%s has levels that differ by case or blanks alone, each a group of its own: %s.",
+            name,
+            alike,
+        )

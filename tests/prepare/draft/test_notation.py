@@ -13,6 +13,7 @@ from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.cell import clean_cells
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.errors import DataError
+from tests.project import call_here
 
 N = 200
 
@@ -205,3 +206,41 @@ def test_levels_that_differ_by_case_are_read_as_one_and_said(table, tmp_path):
     source = parse(Source, content["source"], "t")
     later = pd.Series(["FEMALE", "fe male", "x"], dtype="str", name="sex")
     assert list(clean_cells(later, source)) == ["Female", "fe male", "x"]
+
+
+# Spelling -> rows, and approved ones.
+SPELT = {
+    "Male": (360, 218),
+    "male": (82, 47),
+    "MALE": (45, 22),
+    "Female": (287, 144),
+    "female": (74, 40),
+    "FEMALE": (52, 26),
+}
+
+
+def test_rates_are_those_of_the_levels_that_are_meant(tmp_path):
+    sex = np.repeat([*SPELT], [rows for rows, _ in SPELT.values()])
+    approved = np.concatenate([np.arange(rows) < ones for rows, ones in SPELT.values()]).astype(int)
+    income = np.random.default_rng(0).normal(size=len(sex)).round(3)
+    table = pd.DataFrame({"income": income, "sex": sex, "approved": approved})
+    table.to_csv(tmp_path / "c.csv", index=False)
+    split = load(init(tmp_path / "c.csv", out=tmp_path).dataset, home=tmp_path)
+    parts = [part for _, part in split.parts()]
+    groups = np.concatenate([part.groups[:, 0] for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    female, male = (y[groups == code].mean() for code in range(2))
+    assert (round(female, 3), round(male, 3), round(female / male, 3)) == (0.508, 0.589, 0.863)
+
+
+@pytest.mark.parametrize("command", ["audit", "debias"])
+def test_groups_that_differ_by_case_are_said_in_one_line(tmp_path, command):
+    sex = np.repeat([*SPELT, "x"], 40)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"sex": sex, "score": rng.random(sex.size).round(3)})
+    table.assign(approved=rng.integers(0, 2, sex.size)).to_csv(tmp_path / "t.csv", index=False)
+    used = "--decisions approved" if command == "audit" else "--scores score --labels approved"
+    done = call_here(tmp_path, command, "t.csv", *used.split(), "--groups", "sex")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "by case or blanks" in line)
+    assert "FEMALE = Female = female; MALE = Male = male" in line
