@@ -23,7 +23,7 @@ from fairfrontier.prepare.draft.column import (
 )
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
-from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways
+from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways, find_joint
 from fairfrontier.prepare.draft.notation import count_ages
 from fairfrontier.prepare.draft.sniff import RawTable
 from fairfrontier.prepare.table.cell import BRACKETS, OPEN, rewrite_named
@@ -124,6 +124,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
             f"No column of {raw.name} is left to learn from beside the label {label.column!r}.",
             "Add columns that are known when the decision is made.",
         )
+    joint = find_joint((usable[n] for n in features if n not in giveaways), label, target)
     bands = {attribute.column for attribute in attributes if attribute.numeric}
     levels = {attribute.column for attribute in attributes} - bands
     numeric = [n for n in features if n not in levels and usable[n].numbers is not None]
@@ -146,6 +147,13 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
     draft.warnings.extend(read)
     if not options.protected:
         draft.warnings.extend(find_unused(columns, label.column, attributes))
+    if joint is not None:
+        surely, names = joint
+        most = f", {shorten(names)} above all" if names else ""
+        draft.warnings.append(
+            f"the features tell the label nearly surely together ({surely:.3f}){most}: leave out "
+            "what is known only after the decision"
+        )
     draft.warnings.extend(_warn(draft, frame, target, giveaways))
     return draft
 

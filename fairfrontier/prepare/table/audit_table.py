@@ -230,8 +230,8 @@ def read_audited(
                 nearest(one, seen[option]),
             )
     finished = {name: levels.finish() for name, levels in groups.items()}
-    for name, (_, levels) in finished.items():
-        tell_spellings(name, levels)
+    for name, (_, occurring) in finished.items():
+        tell_spellings(name, occurring)
     check_unknown(
         unknown or (),
         {level for levels in groups.values() for level in levels.unknown},

@@ -138,6 +138,23 @@ def test_what_else_could_be_the_label_is_said(table):
     assert not any("taken for the label" in w for w in draft(table).warnings)
 
 
+def test_columns_that_give_the_label_away_together_are_said(table):
+    rng = np.random.default_rng(3)
+    known = table.drop(columns=["wage"])
+    yes = (known["hired"] == "yes").to_numpy()
+    # Each is right in three of four rows.
+    later = {f"later{k}": np.where(rng.random(N) < 0.75, yes, ~yes) * 9.5 + rng.normal(size=N)
+             for k in range(12)}  # fmt: skip
+    found = draft(known.assign(**later)[[*later, *known]])
+    assert not any("nearly alone" in w for w in found.warnings)
+    (said,) = (w for w in found.warnings if "nearly surely together (0.9" in w)
+    assert "later" in said
+    assert "income" not in said
+    assert set(later) <= set(found.numeric)
+    assert draft(known.assign(**later)[[*later, *known]]).warnings == found.warnings
+    assert not any("together" in w for w in draft(known).warnings)
+
+
 def test_protected_columns_that_are_not_compared_are_said(table):
     odd = table.assign(
         ethnicity="A", religion=[f"r{row}" for row in range(N)], age_group=table["age"] // 20
