@@ -13,8 +13,10 @@ bounds every draw from above. It ends where that bound is reached. Points under 
 above its lower counterpart are draws too, and are never better.
 
 With one cut per group, the lower ends of two windows are rates of cuts, and all such windows are
-tried where these are not too many. A choice of cuts is worth at most D less what each of them has
-below the max in D, so that cuts with more than D less the best so far take no part.
+tried where these are not too many. For the mean gap so is the upper end of one window, and the
+other has what it leaves of 2 δ; some such divisions are tried first, and all where they are few. A
+choice of cuts is worth at most D less what each of them has below the max in D, so that cuts with
+more than D less the best so far take no part.
 
 References
 ----------
@@ -56,8 +58,8 @@ COUNTED = 512
 CUTS, FEWER = 1 << 17, 1 << 14
 # Windows are tried again after a better choice has left at most this share of the cuts.
 ANEW = 0.97
-# Shares of the mean gap that is spent on the false positive rate.
-SPLITS = np.linspace(0.0, 1.0, 9)
+# Shares of the mean gap that are spent on the false positive rate where not all can be tried.
+SPLITS = np.linspace(0.0, 1.0, 33)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,8 @@ def solve_odds(
 
     A rate that is 0/0 is not bounded. With draws it takes a few linear programmes of some hundred
     columns. Without, all windows of the cuts that can be better than the best so far are tried
-    where these are at most `ALL`; else the best of those tried need not be the best of all.
+    where these are at most `ALL`; else the best of those tried need not be the best of all, and is
+    not ``proven``.
     """
     positive = sum(float(curve.positive[-1]) for curve in curves)
     negative = sum(float(curve.negative[-1]) for curve in curves)
@@ -261,11 +264,14 @@ def _find_cuts(
     value = sum(float(group.gain[-1]) for group in groups)
     best, complete = _try_some(able, lengths, _Found(value, most, complete=False)), False
     former = np.inf
+
+    def keep_better() -> list[_Group]:
+        """Return the groups with the cuts that a choice better than the best may have."""
+        most = dual - best.value + ACCURACY
+        return [group.keep(each <= most) for group, each in zip(able, below, strict=True)]
+
     while not complete:
-        kept = [
-            group.keep(each <= dual - best.value + ACCURACY)
-            for group, each in zip(able, below, strict=True)
-        ]
+        kept = keep_better()
         n_cuts = sum(group.cuts.size for group in kept)
         if n_cuts > min(CUTS, ANEW * former):
             break
@@ -274,8 +280,14 @@ def _find_cuts(
         if not found.exceeds(best):
             break
         best, former = found, n_cuts
+    if len(lengths) > 1:
+        windows = _Windows.between(keep_better(), 2.0 * bound)
+        complete = windows is not None and windows.count() <= ALL
+        if windows is not None and complete:
+            found = _search(windows)
+            best = found if found.exceeds(best) else best
     draws = [Draw(np.array([cut]), np.ones(1)) for cut in best.cuts]
-    return draws, best.value, complete and len(lengths) == 1
+    return draws, best.value, complete
 
 
 def _try_some(groups: Sequence[_Group], lengths: np.ndarray, best: _Found) -> _Found:
@@ -304,11 +316,12 @@ def _try_some(groups: Sequence[_Group], lengths: np.ndarray, best: _Found) -> _F
 
 def _try_windows(groups: Sequence[_Group], lengths: np.ndarray) -> _Found:
     """Return the best cuts of some windows, of all where these are few; −∞ for none."""
-    windows = _Windows.of(groups, lengths)
-    n_starts = windows.starts[0].size
-    counted = np.arange(0, n_starts, max(1, n_starts // COUNTED))
-    first, last = windows.span(*windows.cross(counted))
-    count = (last - first).clip(0).sum() * n_starts / max(counted.size, 1)
+    return _search(_Windows.of(groups, lengths))
+
+
+def _search(windows: _Windows) -> _Found:
+    """Return the same of windows that are listed."""
+    n_starts, count = windows.starts[0].size, windows.count()
     step = 1 if count <= ALL else int(np.ceil(np.sqrt(count / SOME)))
     best, place = windows.judge(*windows.pick(np.arange(0, n_starts, step), step))
     complete = step == 1
@@ -324,11 +337,15 @@ def _try_windows(groups: Sequence[_Group], lengths: np.ndarray) -> _Found:
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """Windows by their lengths, (L, 2), and starts, which are rates of the groups' cuts."""
+    """Windows by their lengths, (L, 2), and starts, which are rates of the groups' cuts.
+
+    ``owner``, (L,), is the start of fpr that each length goes with; None where all go with all.
+    """
 
     groups: Sequence[_Group]
     lengths: np.ndarray
     starts: tuple[np.ndarray, np.ndarray]
+    owner: np.ndarray | None = None
 
     @classmethod
     def of(cls, groups: Sequence[_Group], lengths: np.ndarray) -> Self:
@@ -342,8 +359,37 @@ class _Windows:
         )
         return cls(groups, lengths, (fpr, tpr))
 
+    @classmethod
+    def between(cls, groups: Sequence[_Group], total: float) -> Self | None:
+        """Return the windows from rate to rate whose lengths add up to a total; None for too many.
+
+        Every choice whose gaps add up to at most that lies in one of them.
+        """
+        if sum(group.cuts.size for group in groups) > ALL:
+            return None
+        windows = cls.of(groups, np.zeros((0, 2)))
+        fpr = windows.starts[0]
+        count = find_range(fpr, fpr, total)[1] - np.arange(fpr.size)
+        if count.sum() > ALL:
+            return None
+        owner = np.repeat(np.arange(fpr.size), count)
+        end = owner + np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+        length = np.minimum(fpr[end] - fpr[owner], total)
+        lengths = np.column_stack([length, total - length])
+        return replace(windows, lengths=lengths, owner=owner)
+
+    def count(self) -> float:
+        """Return how many windows may have a choice, by some of their starts."""
+        n_starts = self.starts[0].size
+        counted = np.arange(0, n_starts, max(1, n_starts // COUNTED))
+        first, last = self.span(*self.cross(counted))
+        return float((last - first).clip(0).sum() * n_starts / max(counted.size, 1))
+
     def cross(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return all pairs of a length and a start of fpr, as positions."""
+        """Return the pairs of a length and a start of fpr, as positions."""
+        if self.owner is not None:
+            pair = np.flatnonzero(np.isin(self.owner, right))
+            return pair, self.owner[pair]
         pairs = np.meshgrid(np.arange(len(self.lengths)), right, indexing="ij")
         return pairs[0].reshape(-1), pairs[1].reshape(-1)
 
