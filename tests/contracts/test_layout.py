@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.layout import COMMON, FLAGS, LAYOUTS, check_layout
-from fairfrontier.train.persistence import State
+from fairfrontier.train.persistence import State, read_state, restoring
 from fairfrontier.train.registry import METHODS, load_model
-from tests.contracts.test_methods import SCORERS, answer, every_case, fit, make, splits_for
+from tests.contracts.test_methods import SCORERS, answer, every_case, fit, fitted, make, splits_for
 from tests.train.test_persistence import sign
 
 
@@ -29,11 +30,13 @@ def store_arrays(folder, arrays):
     sign(folder)
 
 
-def replace_array(folder, copy, name, array):
-    """Make a copy of a model's folder with another array."""
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    store_arrays(copy, {**read_arrays(folder), name: array})
+def restore(model, parameters, state):
+    """Make a model of altered arrays, as ``load`` does of those that it has read."""
+    with restoring(Path("model")):
+        check_layout(model.name, parameters, state)
+        found = type(model)(**parameters)
+        found.unpack_state(state)
+    return found
 
 
 def alter(name, array):
@@ -57,24 +60,32 @@ def is_used(method, name):
 
 @every_case
 def test_arrays_of_other_shapes_are_refused_or_not_used(name, task, tiny, tmp_path):
-    split = splits_for(name, tiny)[task]
-    model = fit(make(name), split)
-    folder, copy = model.save(tmp_path / "model"), tmp_path / "copy"
-    expected = answer(load_model(folder), split.test)
-    for key, array in model.pack_state().arrays.items():
+    splits = splits_for(name, tiny)
+    model, part = fitted(name, task, tuple(splits.items())), splits[task].test
+    parameters, state = read_state(model.save(tmp_path / "model"), name)
+    expected = answer(restore(model, parameters, state), part)
+    for key, array in state.arrays.items():
         inner = key.partition("_")[2] if key[0].isdigit() else key
         method = model.learner if inner != key else name
         for altered in alter(key, array):
-            replace_array(folder, copy, key, altered)
+            given = model, parameters, replace(state, arrays={**state.arrays, key: altered})
             if is_used(method, inner):
                 with pytest.raises(StoreError):
-                    load_model(copy)
+                    restore(*given)
                 continue
             try:
-                found = load_model(copy)
+                found = restore(*given)
             except StoreError:
                 continue
-            assert np.array_equal(answer(found, split.test), expected), key
+            assert np.array_equal(answer(found, part), expected), key
+
+
+def test_arrays_of_other_shapes_are_refused_in_files(tiny, tmp_path):
+    folder = fit(make("linear"), tiny["binary"]).save(tmp_path / "model")
+    arrays = read_arrays(folder)
+    store_arrays(folder, {**arrays, "coefficient": arrays["coefficient"][..., None]})
+    with pytest.raises(StoreError, match="its arrays cannot be right"):
+        load_model(folder)
 
 
 def test_a_model_within_a_model_has_its_classes(tiny, tmp_path):
