@@ -235,7 +235,7 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
     needs -= {"gap", "membership", "costs"}
     expected = values(compute(name, part, prediction))
     moved = set()
-    for seed in (7, 8, 9):
+    for seed in (7, 8):
         other = predict(part, seed)
         rows = np.random.default_rng(seed).permutation(part.n_samples)
         for need, changed, predicted in (
@@ -250,6 +250,8 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
             ("group", replace(part, groups=part.groups[rows]), prediction),
             ("true_group", replace(part, true_groups=part.groups[rows]), prediction),
         ):
+            if need in moved:
+                continue
             found = values(compute(name, changed, predicted))
             # A measure that needs no groups may tell of them, but not let them into the rest.
             whole = need == "group" and need not in needs

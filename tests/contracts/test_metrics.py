@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,12 @@ TASKS = ("binary", "multiclass", "regression")
 every_case = pytest.mark.parametrize(
     ("name", "task"), [(name, task) for name in METRICS.all() for task in TASKS]
 )
+
+
+@cache
+def learnt(name: str, split: Split) -> FairMetric:
+    """Return a metric that several tests look at and none changes."""
+    return learn(name, split)
 
 
 def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
@@ -38,7 +45,7 @@ def test_says_what_it_is(name):
 
 @every_case
 def test_is_a_pseudometric(name, task, tiny):
-    metric = learn(name, tiny[task])
+    metric = learnt(name, tiny[task])
     d = tiny[task].train.X.shape[1]
     assert metric.sigma.shape == (d, d)
     np.testing.assert_allclose(metric.sigma, metric.sigma.T, atol=1e-12)
@@ -51,7 +58,7 @@ def test_is_a_pseudometric(name, task, tiny):
 
 @every_case
 def test_distances_agree_with_their_definition(name, task, tiny):
-    metric = learn(name, tiny[task])
+    metric = learnt(name, tiny[task])
     x = tiny[task].train.X
     first, second = x[:20], x[20:40]
     expected = np.einsum("ni,ij,nj->n", first - second, metric.sigma, first - second)
@@ -65,7 +72,7 @@ def test_distances_agree_with_their_definition(name, task, tiny):
 def test_same_split_same_metric_and_nothing_is_changed(name, task, tiny):
     split = tiny[task]
     before = {key: each.copy() for key, each in vars(split.train).items() if _is_array(each)}
-    first, second = learn(name, split), learn(name, split)
+    first, second = learnt(name, split), learn(name, split)
     assert first.sigma.tobytes() == second.sigma.tobytes()
     for key, each in before.items():
         np.testing.assert_array_equal(getattr(split.train, key), each, err_msg=key)
@@ -73,7 +80,7 @@ def test_same_split_same_metric_and_nothing_is_changed(name, task, tiny):
 
 @every_case
 def test_saved_and_loaded(name, task, tiny, tmp_path):
-    metric = learn(name, tiny[task])
+    metric = learnt(name, tiny[task])
     loaded = FairMetric.load(metric.save(tmp_path / "metric.npz"))
     for key in ("sigma", "basis", "directions"):
         np.testing.assert_array_equal(getattr(loaded, key), getattr(metric, key))
@@ -84,7 +91,7 @@ def test_saved_and_loaded(name, task, tiny, tmp_path):
 def test_trees_take_any_metric(name, method, tiny):
     part = tiny["binary"].train
     model = create(method, **METHODS.all()[method].example)
-    model.fit(part.X, part.y, metric=learn(name, tiny["binary"]))
+    model.fit(part.X, part.y, metric=learnt(name, tiny["binary"]))
     found = model.predict_proba(part.X)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     # A tree learnt something: not every row has the same chance.

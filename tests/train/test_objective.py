@@ -34,7 +34,7 @@ rows = st.lists(
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(table=rows)
 def test_no_cut_is_better(objective, table):
     score, y, weight = (np.array(column, dtype=float) for column in zip(*table, strict=True))

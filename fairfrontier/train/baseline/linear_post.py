@@ -144,7 +144,7 @@ class LinearPost(Classifier):
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
     plain: ClassVar[str] = "gbdt"
     paper: ClassVar[str] = "Xian and Zhao, A unified post-processing framework, 2024"
-    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3, "folds": 3}
 
     guesser_: Guesser = field(init=False)
     cells_: np.ndarray = field(init=False)

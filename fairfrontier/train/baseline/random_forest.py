@@ -58,7 +58,7 @@ class RandomForest(Classifier):
     # Weights act on the rows of the bootstrap sample, where a repeated row is another draw.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Breiman, Random forests, Machine Learning 2001"
-    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 10, "max_depth": 4}
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 4}
 
     forest_: RandomForestClassifier = field(init=False)
 

@@ -126,9 +126,9 @@ class NoisyClassifier(Classifier):
         }
     )
     example: ClassVar[Mapping[str, Any]] = {
-        "iterations": 30,
-        "learning_rate": 0.1,
-        "record_every": 10,
+        "iterations": 10,
+        "learning_rate": 0.3,
+        "record_every": 5,
     }
 
     criterion: str = "equal_opportunity"

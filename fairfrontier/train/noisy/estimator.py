@@ -262,7 +262,7 @@ class NoisyIdeal(RobustClassifier):
     approach: ClassVar[Approach] = "ideal"
     inners: ClassVar[tuple[str, ...]] = ("exact",)
     randomized: ClassVar[bool] = True
-    example: ClassVar[Mapping[str, Any]] = {**NoisySoftAssignment.example, "game_steps": 200}
+    example: ClassVar[Mapping[str, Any]] = {**NoisySoftAssignment.example, "game_steps": 50}
 
     best: Best = field(default="paper", init=False)
     response: Literal["exact", "nested"] = "exact"

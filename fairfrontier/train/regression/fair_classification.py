@@ -107,7 +107,7 @@ class FairClassification(Regressor):
     across_splits: ClassVar[bool] = False
     state_arrays: ClassVar[tuple[str, ...]] = ("probability", "coefficient", "intercept")
     paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
-    example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
+    example: ClassVar[Mapping[str, Any]] = {"max_iter": 2}
 
     probability_: np.ndarray = field(init=False)
     coefficient_: np.ndarray = field(init=False)

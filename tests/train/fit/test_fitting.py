@@ -253,6 +253,7 @@ print(hashlib.sha256(predict_part(model, split.test).score.tobytes()).hexdigest(
 """
 
 
+@pytest.mark.once
 def test_a_process_with_another_hash_seed_decides_alike(tmp_path, store):
     table = make_project(tmp_path) / "data" / "raw" / "loans.csv"
     frame = pd.read_csv(table)

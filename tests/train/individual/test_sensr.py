@@ -51,9 +51,9 @@ def test_without_attacks_it_is_plain_training():
 
 
 def test_the_price_makes_the_cost_meet_the_budget():
-    settings = {"learning_rate": 0.0, "steps": 1500, "record_every": 1, "full_steps": 20}
-    model = fit(budget=0.05, dual_learning_rate=0.2, **settings)
-    later = slice(500, None)
+    settings = {"learning_rate": 0.0, "steps": 700, "record_every": 1, "full_steps": 10}
+    model = fit(budget=0.05, dual_learning_rate=0.4, **settings)
+    later = slice(300, None)
     assert model.history_["cost"][later].mean() == pytest.approx(0.05, rel=0.1)
     assert model.history_["dual"][later].mean() > 0
 

@@ -172,7 +172,7 @@ def test_the_maximum_is_that_over_all_rows(criterion):
     np.testing.assert_allclose(change, 2 * (slope * rows.weight * step).sum(axis=1), rtol=1e-4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 30),

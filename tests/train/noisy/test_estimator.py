@@ -18,6 +18,7 @@ SMALL = {
     "record_every": 20,
     "dtype": "float64",
     "tv": "valid",
+    "game_steps": 500,
 }
 APPROACHES = ("unconstrained", "true_groups", "naive", *ROBUST)
 

@@ -67,7 +67,7 @@ def test_theorem_4(criterion, seed):
     single = problem.error[feasible].min()
     assert best <= single + 1e-9
     assert problem.error.min() < best - 0.01, "the constraints bind"
-    found = solve_ideal(problem, iterations=20_000)
+    found = solve_ideal(problem, iterations=5000)
     assert found.probability.sum() == pytest.approx(1)
     assert found.error == pytest.approx(found.probability @ problem.error)
     # ε-optimal against every feasible classifier, even against mixtures, and ε-feasible.

@@ -137,7 +137,7 @@ def test_the_iterate_that_is_kept(best):
         )
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 9))
 def test_ranks_are_those_of_the_definition(seed, n):
     rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ def test_a_table_gives_its_own_shares(seed, m, n_noisy):
         np.testing.assert_allclose(solved.joint, noise.joint, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), square=st.booleans())
 def test_the_valid_level_bounds_the_total_variation(seed, square):
     true, noisy = make_table(seed, 60, 3, 3 if square else 4)

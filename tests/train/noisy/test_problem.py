@@ -13,7 +13,7 @@ RATES = {"learning_rate": [0.02, 0.1], "multiplier_rate": [0.1, 1.0], "inner_rat
 
 
 def fit(approach, part, validation=None, **changes):
-    model = make(approach, **changes)
+    model = make(approach, **{"iterations": 30, **changes})
     return model.fit(**table(model, part), validation=validation)
 
 

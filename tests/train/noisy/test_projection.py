@@ -59,7 +59,7 @@ def assert_nearest(x, p, best, scale):
     assert best <= (x - p) @ p + 1e-8 * max(1.0, scale)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), scale=SCALES, radius=st.floats(0, 2.5))
 @example(seed=0, n=1, scale=1e-3, radius=1e-7)
 def test_no_point_of_ball_and_simplex_is_nearer(seed, n, scale, radius):
@@ -74,7 +74,7 @@ def test_no_point_of_ball_and_simplex_is_nearer(seed, n, scale, radius):
     assert_nearest(x, p, best, scale)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), scale=SCALES, radius=st.floats(0, 2.5))
 def test_no_point_of_the_ball_is_nearer(seed, n, scale, radius):
     x, centre = make_point(seed, n, scale)
@@ -86,7 +86,7 @@ def test_no_point_of_the_ball_is_nearer(seed, n, scale, radius):
     assert_nearest(x, p, best, scale)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), scale=SCALES, total=st.floats(0, 3))
 def test_no_point_of_the_simplices_is_nearer(seed, n, scale, total):
     x, _ = make_point(seed, n, scale)

@@ -24,7 +24,7 @@ def count(rows, bins, y=None):
     return empty.add(rows.score, rows.code, rows.weight, y)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), bins=st.integers(1, 200), width=st.floats(0.01, 2.0))
 def test_errors_stay_within_their_bounds(seed, bins, width):
     rows = make_rows(seed, n=30, n_groups=3, width=width)

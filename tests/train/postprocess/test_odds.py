@@ -51,7 +51,7 @@ def choose_rates(rows: Rows, seed: int) -> np.ndarray:
     return (np.array([tpr, fpr]), near, propose(rows, "equalized_odds")[seed % 6])[seed % 3]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
 def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups, cut):
     rows = make(seed, n_groups=n_groups)
@@ -73,7 +73,7 @@ def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups, cut):
     assert best is None or not found.converged or found.objective <= best + 2e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=seeds)
 def test_the_rule_is_the_formula(seed):
     rows = make(seed, n=30)
@@ -157,7 +157,7 @@ def test_decreasing_in_the_score_where_fpr_is_to_be_higher():
     assert np.all(found.rule.slope < 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=seeds, n_groups=st.integers(1, 5), cut=cuts)
 def test_proposed_rates_can_be_reached_and_the_first_is_best(seed, n_groups, cut):
     rows = replace(make(seed, n=20, n_groups=n_groups), budget=0.0)

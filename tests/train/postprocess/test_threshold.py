@@ -39,7 +39,7 @@ def test_exact_equals_the_programme_over_h(seed):
     assert found.objective == pytest.approx(find_best(rows, means, *ends), abs=1e-6)
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), n=st.integers(5, 40), n_groups=st.integers(1, 5))
 def test_what_the_optimum_satisfies(seed, n, n_groups):
     rows = make_rows(seed, n=n, n_groups=n_groups)
@@ -201,7 +201,7 @@ def test_a_group_without_rows_is_left_alone():
         assert three.objective == pytest.approx(two.objective)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), cut=st.sampled_from([-0.75, -0.25, 0.5]))
 def test_a_cut_shifts_the_scores(seed, cut):
     rows = make_rows(seed, n=25, n_groups=2)

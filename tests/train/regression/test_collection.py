@@ -24,7 +24,7 @@ from tests.train.regression.made import classes, draw_rows
 CUTS = (70, 1, 100, 69)
 SMALL = {"n_grid": 10, "iterations": 4, "attribute": 1, "budget": 0.04}
 BOUNDED = {"constraint": "bounded_group_loss"}
-TREES = {"learner": "xgboost", "n_estimators": 5, "max_depth": 3, "iterations": 2}
+TREES = {"learner": "xgboost", "n_estimators": 2, "max_depth": 3, "iterations": 2}
 
 
 def open_threads(workers):

@@ -27,7 +27,7 @@ def split() -> Split:
 
 def fit(split, **parameters):
     train = split.train
-    return create("fair_classification", **{"max_iter": 20, **parameters}).fit(
+    return create("fair_classification", **{"max_iter": 8, "n_estimators": 10, **parameters}).fit(
         train.X, train.y, groups=train.groups
     )
 
@@ -38,12 +38,12 @@ def expected_decisions(model, X):
 
 @pytest.mark.parametrize("learner", ["linear", "xgboost"])
 def test_decisions_at_one_half_are_within_the_budget(split, learner):
-    model = fit(split, learner=learner, budget=0.02, n_estimators=20)
+    model = fit(split, learner=learner, budget=0.02)
     train = split.train
     share = expected_decisions(model, train.X)
     gap = [share[train.groups[:, 0] == code].mean() - share.mean() for code in (0, 1)]
     assert np.abs(gap).max() <= 2 * (0.02 + model.report_["gap"])
-    free = fit(split, learner=learner, budget=1.0, n_estimators=20)
+    free = fit(split, learner=learner, budget=1.0)
     decided = expected_decisions(free, train.X) >= 0.5
     apart = demographic_parity_difference(train.y, decided, sensitive_features=train.groups[:, 0])
     assert apart > 0.15
@@ -76,7 +76,7 @@ def test_what_is_drawn_is_what_is_predicted(split):
 def test_groups_may_be_named_otherwise(split):
     model = fit(split, budget=0.05)
     train = split.train
-    renamed = create("fair_classification", budget=0.05, max_iter=20)
+    renamed = create("fair_classification", budget=0.05, max_iter=8)
     renamed.fit(train.X, train.y, groups=5 - 3 * train.groups)
     np.testing.assert_allclose(
         renamed.predict(split.test.X), model.predict(split.test.X), atol=0.02

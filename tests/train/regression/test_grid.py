@@ -44,7 +44,7 @@ def test_rounding_down_keeps_grid_points(namespace):
 
 
 @each_namespace
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @seeded
 def test_reduced_costs_equal_the_lagrangian(namespace, seed, n, n_grid, m):
     # Eq. 12: the mean of g_λ over rows is the loss plus Σ λ γ̂, less the loss of predicting level 0.
@@ -89,7 +89,7 @@ def test_reduced_costs_equal_the_lagrangian(namespace, seed, n, n_grid, m):
 
 
 @each_namespace
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @seeded
 def test_labels_lie_near_their_cells(namespace, seed, n, n_grid, m):
     xp = namespace()
@@ -130,7 +130,7 @@ def test_targets_are_middles_of_the_least_interval(namespace):
     np.testing.assert_allclose(middle, [0.5, 0.5, 1.0, 0.125, 0.25])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), n_grid=st.integers(1, 8))
 def test_targets_minimise_over_a_fine_search(seed, n_grid):
     rng = np.random.default_rng(seed)
@@ -154,7 +154,7 @@ def test_without_multipliers_targets_are_labels_to_half_a_step():
 
 
 @each_namespace
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @seeded
 def test_disparity_over_all_thresholds_equals_a_search(namespace, seed, n, n_grid, m):
     xp = namespace()

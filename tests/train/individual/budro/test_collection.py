@@ -26,7 +26,7 @@ from fairfrontier.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split
 
 CUTS = (130, 0, 1, 169)
-SMALL = {"n_estimators": 5, "max_depth": 4, "learning_rate": 0.3, "budget": 0.2}
+SMALL = {"n_estimators": 3, "max_depth": 4, "learning_rate": 0.3, "budget": 0.2}
 STOCHASTIC = {"steps": 5, "batch_size": 40, "dual_learning_rate": 0.01}
 
 

@@ -46,7 +46,7 @@ def test_hull_equals_brute_force(namespace, seed, n_grid, n_cells):
 
 
 @each_namespace
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @seeded
 @pytest.mark.parametrize("clipped", [True, False])
 def test_slopes_are_derivatives(namespace, seed, n_grid, n_cells, clipped):
@@ -90,7 +90,7 @@ def test_values_are_those_of_the_convolution(seed, clipped):
     np.testing.assert_allclose(value - value[0], expected - expected[0], atol=near)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @seeded
 def test_envelopes_stay_convex_and_below(seed, n_grid, n_cells):
     total, _ = draw(seed, n_grid, n_cells)
