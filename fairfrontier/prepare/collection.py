@@ -34,6 +34,7 @@ from fairfrontier.prepare.splitting.encoder import (
 from fairfrontier.prepare.splitting.plan import Request, make_plan
 from fairfrontier.prepare.table.column import (
     as_levels,
+    join_dummies,
     list_compared,
     list_levels,
     refuse_absent,
@@ -96,6 +97,7 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
         digests.append(digest)
     if any(file.part for file in source.path):
         columns = [*columns, PART_COLUMN]
+    columns = [*columns, *source.dummies]
     return Blocks(tuple(frames), tuple(columns), tuple(digests))
 
 
@@ -156,7 +158,8 @@ def _open(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
 def _clean(frame: pd.DataFrame, source: Source, part: str | None, path: Path) -> pd.DataFrame:
     typed = source.format == "parquet"
     frame = tidy_typed(frame, source) if typed else tidy_text(frame, path, source)
-    return frame if part is None else frame.assign(**{PART_COLUMN: part})
+    frame = frame if part is None else frame.assign(**{PART_COLUMN: part})
+    return join_dummies(frame, source, path)
 
 
 def load_collection(

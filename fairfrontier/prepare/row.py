@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -34,6 +35,7 @@ from fairfrontier.prepare.table.column import (
     MISSING_LEVEL,
     as_levels,
     find_rows,
+    join_dummies,
     list_numbers,
     own_column,
     parse_numbers,
@@ -111,7 +113,7 @@ class RowEncoder:
         source = self.config.source
         marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
         changes: dict[str, Any] = {"decimal": None, "thousands": None, "missing": tuple(marks)}
-        changes |= {"units": {}, "ages": {}, "spellings": {}}
+        changes |= {"units": {}, "ages": {}, "spellings": {}, "dummies": {}}
         config = self.config.model_copy(update={"source": source.model_copy(update=changes)})
         return replace(self, config=config)
 
@@ -221,9 +223,10 @@ class RowEncoder:
         return tuple(dict.fromkeys(str(column) for column in found))
 
     def _trace(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns of a table that these are made of: texts, and words to be masked."""
+        """Return the columns of a table that these are made of: texts, masked words, dummies."""
         text, found = self.config.text, dict[str, None]()
-        for name in columns:
+        dummies = self.config.source.dummies
+        for name in itertools.chain.from_iterable(dummies.get(name, (name,)) for name in columns):
             made = text is not None and name in (text.column, *text.makes)
             found |= dict.fromkeys(text.reads_rows if text is not None and made else (name,))
         return tuple(found)
@@ -357,6 +360,11 @@ class RowEncoder:
             if name in stripped and (name in required or name in self.config.rows.keep):
                 doubtful = find_doubtful(frame[name], self.config.source)
                 refusals.add(doubtful, f"{name} is in doubt: its point may stand between thousands")
+        for name, dummies in self.config.source.dummies.items():
+            if {*dummies} <= {*stripped}:
+                one = self.config.source.model_copy(update={"dummies": {name: dummies}})
+                found = pd.DataFrame({dummy: stripped[dummy] for dummy in dummies})
+                stripped[name] = join_dummies(found, one, "The table")[name]
         cleaned = self._read_texts(stripped, refusals)
         self._filter(stripped, refusals)
         # Columns whose missing cells are of a group.

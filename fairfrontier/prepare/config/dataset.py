@@ -248,6 +248,7 @@ class DatasetConfig(Model):
             (shape["source"], "units"),
             (shape["source"], "ages"),
             (shape["source"], "spellings"),
+            (shape["source"], "dummies"),
             (shape["label"], "above"),
             (shape["features"], "text"),
             (shape["split"], "of"),
@@ -386,6 +387,7 @@ def expand_rest(config: DatasetConfig, columns: Iterable[str]) -> DatasetConfig:
     taken = set[str]().union(*mentions.values())
     if any(file.part for file in config.source.path):
         taken.add("part")
+    taken.update(*config.source.dummies.values())
     rest = tuple(name for name in columns if name not in taken)
     key = "numeric" if features.numeric == REST else "categorical"
     return config.model_copy(update={"features": features.model_copy(update={key: rest})})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -231,6 +231,13 @@ class Source(Model):
         "read as it.",
         examples=[{"sex": ["Female", "Male"]}],
     )
+    dummies: Mapping[Name, Annotated[Mapping[Name, Level], Field(min_length=2)]] = Field(
+        default_factory=dict,
+        description="A further column -> columns of 0 and 1, or false and true -> the level that 1 "
+        "stands for. The level is ``none`` or ``several`` where none or several are 1; anything "
+        "else is missing.",
+        examples=[{"race": {"race_black": "Black", "race_white": "White"}}],
+    )
     sha256: Sha256 | None = Field(
         default=None, description="Digest of a single file; of several, each has its own."
     )
@@ -265,7 +272,8 @@ class Source(Model):
         """The file of the votes as a source."""
         if self.votes is None:
             return None
-        changes = {"path": (self.votes.path,), "sha256": None, "columns": None, "votes": None}
+        changes: dict[str, Any] = dict.fromkeys(("sha256", "columns", "votes"))
+        changes |= {"path": (self.votes.path,), "dummies": {}}
         return self.model_copy(update=changes)
 
     @model_validator(mode="after")

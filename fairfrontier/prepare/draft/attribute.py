@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.section import OTHERS
@@ -28,6 +29,10 @@ SMALL, FEWEST = 50, 20
 MOST_GROUPS = 8
 # Beginnings of age bands: adults, the age from which US law protects workers, and retirement.
 AGES, OLDEST = (25.0, 40.0, 60.0), 120
+
+# Share of the rows in which dummies of one attribute may be several, or none.
+RARELY = 0.02
+DUMMY = ({"0", "1"}, {"False", "True"})
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,29 @@ def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
         return banded, len(name_words(name))
 
     return [min(found[kind], key=rank) for kind in PROTECTED if kind in found]
+
+
+def find_dummies(columns: Mapping[str, Column]) -> dict[str, dict[str, str]]:
+    """Return what ``source.dummies`` says of columns of 0 and 1 that are one attribute's levels.
+
+    They seem to be of the same kind, at most one is 1 in nearly every row, and either their names
+    begin alike or one is 1 nearly everywhere.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name, column in columns.items():
+        kind = find_attribute(name)
+        if kind and not column.find_fault() and {*column.levels} in DUMMY:
+            kinds.setdefault(kind, []).append(name)
+    found = {}
+    for kind, names in kinds.items():
+        ones = sum(columns[name].cells.astype("str").isin(("1", "1.0", "True")) for name in names)
+        starts = [names[0][: mark.end()] for mark in re.finditer(r"[\W_]", names[0])]
+        prefix = next((each for each in starts[::-1] if all(n.startswith(each) for n in names)), "")
+        whole = bool(prefix) or np.mean(ones == 0) <= RARELY
+        made = kind.replace(" ", "_")
+        if len(names) > 1 and whole and np.mean(ones > 1) <= RARELY and made not in columns:
+            found[made] = {name: name.removeprefix(prefix) for name in names}
+    return found
 
 
 def find_unused(

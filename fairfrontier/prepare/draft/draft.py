@@ -10,7 +10,12 @@ from itertools import chain
 import pandas as pd
 
 from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.draft.attribute import AttributeDraft, choose_protected, find_unused
+from fairfrontier.prepare.draft.attribute import (
+    AttributeDraft,
+    choose_protected,
+    find_dummies,
+    find_unused,
+)
 from fairfrontier.prepare.draft.column import (
     DATE,
     IDENTIFIER,
@@ -27,7 +32,7 @@ from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_give
 from fairfrontier.prepare.draft.notation import count_ages
 from fairfrontier.prepare.draft.sniff import RawTable
 from fairfrontier.prepare.table.cell import BRACKETS, OPEN, rewrite_named
-from fairfrontier.prepare.table.column import as_levels, find_spellings, fold_level
+from fairfrontier.prepare.table.column import as_levels, find_spellings, fold_level, join_dummies
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import DataError
 
@@ -177,12 +182,21 @@ def _read_notation(raw: RawTable) -> tuple[RawTable, dict[str, Column], list[str
     if units := raw.keys.get("units"):
         written = ", ".join(f"{name} ({UNITS.get(unit, unit)})" for name, unit in units.items())
         said.insert(0, f"read as numbers: {written}; see source.units")
-    changes = {"ages": ages, "spellings": spellings}
+    dummies = find_dummies(columns)
+    for name, made in dummies.items():
+        said.append(f"{shorten(made)} are read as one attribute, {name} (source.dummies)")
+    changes = {"ages": ages, "spellings": spellings, "dummies": dummies}
     keys = {**raw.keys, **{key: value for key, value in changes.items() if value}}
     source = parse(Source, {"path": "table", **keys}, raw.name)
     for name in (*ages, *spellings):
         columns[name] = Column(name, rewrite_named(as_levels(raw.frame[name]), source))
     frame = raw.frame.assign(**{name: columns[name].cells for name in (*ages, *spellings)})
+    if dummies:
+        frame = join_dummies(frame, source, raw.name)
+        # The label remains the last column.
+        order = [*dummies, *raw.frame.columns.difference([*chain(*dummies.values())], sort=False)]
+        frame = frame[order]
+        columns = {name: columns.get(name) or Column(name, frame[name]) for name in order}
     return replace(raw, frame=frame, keys=keys), columns, said
 
 

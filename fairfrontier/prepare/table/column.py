@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
+from fairfrontier.prepare.config.source import Source
 from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
 
+# Of a column that is made of dummies.
+NONE, SEVERAL = "none", "several"
 _log = logging.getLogger(__name__)
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
@@ -410,3 +413,32 @@ def tell_spellings(name: str, levels: Iterable[str]) -> None:
             name,
             alike,
         )
+
+
+def join_dummies(frame: pd.DataFrame, source: Source, file: Path | str) -> pd.DataFrame:
+    """Return a table with the columns that are made of dummies, behind the others.
+
+    ConfigError for a dummy that the table lacks, or a column that it has.
+    """
+    made: dict[str, pd.Series] = {}
+    for name, dummies in source.dummies.items():
+        for dummy in dummies:
+            if dummy not in frame:
+                raise ConfigError(
+                    f"{file}: source.dummies.{name}: the table has no column {dummy!r}.",
+                    nearest(dummy, frame.columns),
+                )
+        if name in frame:
+            raise ConfigError(
+                f"{file}: source.dummies makes a column {name!r}, and the table has one.",
+                "Give it another name.",
+            )
+        cells = [as_levels(frame[dummy]).str.casefold() for dummy in dummies]
+        ones = np.column_stack([each.isin(("1", "true")) for each in cells])
+        zeros = np.column_stack([each.isin(("0", "false")) for each in cells])
+        count = ones.sum(axis=1)
+        level = np.array(list(dummies.values()), dtype=object)[ones.argmax(axis=1)]
+        level = np.where(count == 1, level, np.where(count, SEVERAL, NONE))
+        known = (ones | zeros).all(axis=1)
+        made[name] = pd.Series(level, frame.index, dtype="str").where(known)
+    return frame.assign(**made)

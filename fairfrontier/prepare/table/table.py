@@ -28,6 +28,7 @@ from fairfrontier.prepare.source.archive import (
 from fairfrontier.prepare.table.cell import clean_cells, find_doubtful, mask_numbers, rewrite_typed
 from fairfrontier.prepare.table.column import (
     are_merged,
+    join_dummies,
     keep_rows,
     list_numbers,
     make_columns,
@@ -240,6 +241,7 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
         ballots = read_table(source.ballots, home, folder)
         frame = join_votes(frame, count_votes(ballots.frame, source.votes), source.votes)
         digests.extend(ballots.digests)
+    frame = join_dummies(frame, source, folder)
     return Table(frame=frame, digests=tuple(digests))
 
 

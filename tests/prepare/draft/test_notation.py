@@ -11,8 +11,9 @@ from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.cell import clean_cells
+from fairfrontier.prepare.table.column import join_dummies
 from fairfrontier.runtime.config import parse, read_yaml
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.project import call_here
 
 N = 200
@@ -206,6 +207,48 @@ def test_levels_that_differ_by_case_are_read_as_one_and_said(table, tmp_path):
     source = parse(Source, content["source"], "t")
     later = pd.Series(["FEMALE", "fe male", "x"], dtype="str", name="sex")
     assert list(clean_cells(later, source)) == ["Female", "fe male", "x"]
+
+
+def test_dummies_of_one_attribute_are_one_attribute(table, tmp_path):
+    rng = np.random.default_rng(1)
+    race = rng.choice(["asian", "black", "white"], N)
+    dummies = {f"race_{each}": (race == each).astype(int) for each in ("black", "white", "asian")}
+    written = table.assign(**dummies)[[*dummies, *table]]
+    written.to_csv(tmp_path / "loans.csv", index=False)
+    draft = init(tmp_path / "loans.csv", out=tmp_path)
+    content = read_yaml(draft.dataset)
+    made = {f"race_{each}": each for each in ("black", "white", "asian")}
+    assert content["source"]["dummies"] == {"race": made}
+    assert content["groups"]["race"] == {"column": "race"}
+    assert not {*made} & {*content["features"]["numeric"], *content["features"]["categorical"]}
+    assert any("race_black, race_white, race_asian are read as one" in w for w in draft.warnings)
+    fitted = fit_table(make_request(draft.dataset, home=tmp_path))
+    split = fitted.encode()
+    names = split.train.attributes["race"]
+    place = list(content["groups"]).index("race")
+    for _, part in split.parts():
+        assert [names[code] for code in part.groups[:, place]] == race[part.ids].tolist()
+    RowEncoder.of(fitted).save(tmp_path)
+    encoder = RowEncoder.load(tmp_path)
+    assert {*made} <= {*encoder.features}
+    rows = encoder.encode(pd.read_csv(tmp_path / "loans.csv", dtype=str), ["race"])
+    np.testing.assert_array_equal(rows.X[split.test.ids], split.test.X)
+    np.testing.assert_array_equal(rows.groups[split.test.ids], split.test.groups)
+    stored = load(draft.dataset, home=tmp_path, backend="dask")
+    assert stored.feature_names == split.feature_names
+
+
+def test_dummies_of_none_and_several(tmp_path):
+    frame = pd.DataFrame(
+        {"a": ["1", "0", "0", "1", None, "2"], "b": ["0", "True", "false", "1", "0", "0"]},
+        dtype="str",
+    )
+    source = Source(path="t.csv", dummies={"g": {"a": "A", "b": "B"}})
+    made = join_dummies(frame, source, "t")["g"]
+    assert made.tolist()[:4] == ["A", "B", "none", "several"]
+    assert made.isna().tolist() == [False] * 4 + [True] * 2
+    with pytest.raises(ConfigError, match="no column 'a'"):
+        join_dummies(frame[["b"]], source, "t")
 
 
 # Spelling -> rows, and approved ones.
