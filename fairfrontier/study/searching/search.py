@@ -146,14 +146,16 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
             own = resolver.read_space(method)
         space = {key: value for key, value in own.items() if key not in fixed and not value.loose}
         rule = row.then
-        knobs = own if rule is None else resolver.read_space(rule.method)
-        parameters = row.parameters if rule is None else rule.parameters
+        knobs, parameters, taken = own, row.parameters, fixed
+        if rule is not None:
+            knobs, parameters = resolver.read_space(rule.method), rule.parameters
+            taken = {*parameters, *resolver.read_preset(rule.method, rule.preset)}
         dial, listed = None, ()
         for own_name, dimension in knobs.items():
             other = dimension.instead_of
-            name = other if other in {*parameters, *fixed} else own_name
+            name = other if other in taken else own_name
             value = parameters.get(name)
-            if dimension.loose and (isinstance(value, list) or name not in {*parameters, *fixed}):
+            if dimension.loose and (isinstance(value, list) or name not in taken):
                 dial = (name, dimension)
                 listed = tuple(value) if isinstance(value, list) else ()
         waits = method == ENSEMBLE and "settings" not in fixed

@@ -378,6 +378,18 @@ def test_budgets_are_searched_as_shares_unless_a_row_gives_them(home):
     assert 0 < free.set_dial(1.0)["budget_share"] < free.set_dial(0.0)["budget_share"] < 1
 
 
+def test_the_budget_of_a_rule_is_fixed_by_its_own_row_and_preset_alone(home):
+    def thresholds(**rule):
+        return {"then": {"method": "group_thresholds", "attributes": "origin", **rule}}
+
+    rows = {
+        "given": {"method": "gbdt", **thresholds(preset="equal")},
+        "free": {"method": "fair_gbm", "bound": 0.05, "attributes": "origin", **thresholds()},
+    }
+    dials = {row.label: row.dial and row.dial[0] for row in begin(home, methods=rows).rows}
+    assert dials == {"given": None, "free": "bound"}
+
+
 def test_positions_of_a_dial():
     low = Dimension(low=0.001, high=1.0, log=True, loose="low")
     assert [low.at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.03162, 0.001])
