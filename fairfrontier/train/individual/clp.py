@@ -177,7 +177,8 @@ def _is_of_others(chosen: CounterfactualSet, X: np.ndarray) -> bool:
     left = (versions == versions[:1, :]).all(axis=(0, 1)) & (versions != versions[:, :1]).any(
         (0, 1)
     )
-    return bool(left.any() and (versions[0] != X[rows]).any(axis=0)[left].all())
+    # One feature alone may be the one that a single version writes.
+    return bool(left.sum() > 1 and (versions[0] != X[rows]).any(axis=0)[left].all())
 
 
 class _Pairing:
