@@ -271,8 +271,10 @@ class NoisyClassifier(Classifier):
             checked = [models[index]._validate(data[index]) for index in members]
             problems = cls._build_problems(settings, checked[0])
             solved = iter(solve(problems, settings, share_progress(progress, done, len(tables))))
-            for index, listed in candidates.items():
-                models[index]._choose(listed, [next(solved) for _ in listed], data[index])
+            for (index, listed), table in zip(candidates.items(), checked, strict=True):
+                # Labels that were given may be a column, or no array.
+                given = {**data[index], "y": models[index].classes_[table["y"]]}
+                models[index]._choose(listed, [next(solved) for _ in listed], given)
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data with rows and labels as arrays of numbers and codes."""
