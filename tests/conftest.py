@@ -43,6 +43,21 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
+# Whole processes, servers, crafted files and figures of benchmarks: marked once.
+PROCESSES = (
+    "tests/benchmarks/",
+    "tests/docs/",
+    "tests/flows/test_audit.py",
+    "tests/flows/test_debias.py",
+    "tests/flows/test_monitor.py",
+    "tests/flows/test_reproduce.py",
+    "tests/fuzz/",
+    "tests/prepare/embedding/test_saved.py",
+    "tests/runtime/cluster/test_open.py",
+    "tests/security/",
+    "tests/test_documents.py",
+    "tests/test_release.py",
+)
 # Their files share a Prefect server, or studies that take seconds: one process takes such a room.
 TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/reproduce/")
 # Files that take longest: begun last, one of them would leave the other process without work.
@@ -72,6 +87,38 @@ LONGEST = (
 FEW = 4
 
 
+class Pictures:
+    """Blank but in tests of figures: drawing them took a sixth of all tests' time."""
+
+    drawn = True
+    # One transparent pixel.
+    BLANK = bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c489"
+        "0000000a49444154789c63000100000500010d0a2db40000000049454e44ae426082"
+    )
+
+
+def pytest_configure() -> None:
+    """Let pictures be blank."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    draw = FigureCanvasAgg.print_png
+
+    def print_png(canvas, sink, **options):
+        if Pictures.drawn:
+            draw(canvas, sink, **options)
+        else:
+            sink.write(Pictures.BLANK)
+
+    FigureCanvasAgg.print_png = print_png
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Draw where a test is of figures; ahead of its fixtures."""
+    Pictures.drawn = "figure" in item.nodeid or "picture" in item.nodeid
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the processes of `make test`: 3, of which one waits for servers, or 0 for few files.
@@ -84,7 +131,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what depends on matrix products, and put the longest files first."""
+    """Mark tests by their rooms, and put the longest files first."""
 
     def place(item: pytest.Item) -> int:
         found = (at for at, name in enumerate(LONGEST) if item.nodeid.startswith(name))
@@ -95,6 +142,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         apart = "processes" in getattr(item, "fixturenames", ())
         if item.nodeid.startswith(PRODUCTS) and not apart:
             item.add_marker("blas")
+        if item.nodeid.startswith(PROCESSES):
+            item.add_marker("once")
     items.sort(key=place)
 
 

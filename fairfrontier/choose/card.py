@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +263,20 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
     The card is Markdown with the header that hubs of models read, and HTML; the datasheet of the
     data and the draft of a technical file after Annex IV of the EU's AI Act are Markdown.
     """
+    environment = _open_markdown()
+    header = write_header(card)
+    papers = dict[str, str]()
+    for name in PAPERS:
+        text = environment.get_template(f"{name}.j2").render(**card, header=header)
+        # Names in a table may hold what steers the terminal in which the paper is read.
+        papers[name] = "\n".join(map(escape_controls, text.split("\n")))
+    page = open_template(HERE / "card.html.j2").render({**card, "picture": embed(card["picture"])})
+    return {**papers, "card.html": page}
+
+
+@cache
+def _open_markdown() -> Environment:
+    """Return what keeps the compiled Markdown templates."""
     environment = Environment(
         loader=FileSystemLoader([HERE, FOLDER]),
         # Markdown has its own escapes.
@@ -271,14 +286,7 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
         lstrip_blocks=True,
     )
     environment.filters.update(number=show_number, plain=escape_markdown, code=quote_code)
-    header = write_header(card)
-    papers = dict[str, str]()
-    for name in PAPERS:
-        text = environment.get_template(f"{name}.j2").render(**card, header=header)
-        # Names in a table may hold what steers the terminal in which the paper is read.
-        papers[name] = "\n".join(map(escape_controls, text.split("\n")))
-    page = open_template(HERE / "card.html.j2").render({**card, "picture": embed(card["picture"])})
-    return {**papers, "card.html": page}
+    return environment
 
 
 def escape_markdown(text: object) -> str:

@@ -30,6 +30,7 @@ SECTIONS = {
     "perturb": {"noisy_groups": {"origin": {"share": 0.2}}},
     "protected": ["origin", "age", "owner"],
 }
+VERSION = ("X", "groups")
 
 
 @pytest.fixture(autouse=True)
@@ -48,22 +49,27 @@ def assert_agree(memory, lazy):
         assert twin.n_samples == part.n_samples
         order = np.argsort(part.ids)
         rows = twin.X.chunks[0]
-        for field in ("ids", "X", "y", "groups", "protected", "weight", "true_groups"):
-            expected, array = getattr(part, field), getattr(twin, field)
-            if expected is None:
-                assert array is None
-                continue
+        fields = ("ids", "X", "y", "groups", "protected", "weight", "true_groups")
+        expected = {field: getattr(part, field) for field in fields}
+        lazily = {field: getattr(twin, field) for field in fields}
+        for array in filter(lambda each: each is not None, lazily.values()):
             assert isinstance(array, da.Array)
             assert array.chunks[0] == rows
             assert array.chunks[1:] == tuple((size,) for size in array.shape[1:])
-            value = array.compute()
-            assert value.dtype == expected.dtype
-            assert np.allclose(value, expected[order], rtol=1e-12, atol=1e-12), (name, field)
         for key, variants in part.counterfactuals.items():
-            for variant, lazily in zip(variants, twin.counterfactuals[key], strict=True):
-                assert lazily.name == variant.name
-                assert np.allclose(lazily.X.compute(), variant.X[order], atol=1e-12)
-                assert np.array_equal(lazily.groups.compute(), variant.groups[order])
+            twins = twin.counterfactuals[key]
+            assert [each.name for each in twins] == [each.name for each in variants]
+            for each, other in zip(variants, twins, strict=True):
+                expected |= {(key, each.name, field): getattr(each, field) for field in VERSION}
+                lazily |= {(key, each.name, field): getattr(other, field) for field in VERSION}
+        # All at once: a block is read and encoded for each computation.
+        (found,) = dask.compute(lazily)
+        for field, value in found.items():
+            if expected[field] is None:
+                assert value is None
+                continue
+            assert value.dtype == expected[field].dtype
+            assert np.allclose(value, expected[field][order], rtol=1e-12, atol=1e-12), (name, field)
 
 
 @pytest.mark.parametrize("select_on", ["train", "validation"])
