@@ -22,6 +22,9 @@ PEERS := fairlearn fairgbm aedt
 # Tests of a file share servers and tables: a file goes to one process, the longest files first.
 # tests/conftest.py says how many there are.
 SPREAD := -n auto --dist loadfile --no-loadscope-reorder
+# What sets may be iterated over for: digests, keys, plans, searches. The others draw a seed each time.
+SEEDED := tests/runtime/test_store.py tests/prepare/splitting tests/train/fit/test_key.py tests/study/searching \
+	$(wildcard tests/study/test_*.py) tests/choose/test_query.py tests/report/test_summary.py
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
 KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -58,10 +61,10 @@ test-all: develop  ## run the tests with the slow ones
 test-once: develop  ## run the tests of whole processes that depend on no seed of hashes
 	@$(RUN) -m pytest $(SPREAD) -m "once and not gpu" $(PYTEST)
 
-test-seeds: develop  ## run the tests under three seeds of Python's hashes, and compare smoke's results
+test-seeds: develop  ## run what keys, orders and draws are made of under three seeds of Python's hashes
 	@for seed in 0 1 2; do \
 		echo "PYTHONHASHSEED=$$seed"; \
-		PYTHONHASHSEED=$$seed $(RUN) -m pytest $(SPREAD) $(PYTEST) || exit 1; \
+		PYTHONHASHSEED=$$seed $(RUN) -m pytest $(SPREAD) $(SEEDED) $(PYTEST) || exit 1; \
 	done
 	@$(RUN) -m pytest -m slow tests/test_hash_seed.py
 

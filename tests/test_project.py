@@ -302,10 +302,10 @@ def test_what_every_change_must_pass():
     # The variable picks OpenBLAS's kernels, for every test that it would hide a fault from.
     wanted = [
         "unset OPENBLAS_CORETYPE",
-        "make lint",
-        "make docs",
-        "make test-seeds",
+        "make --jobs 2 --output-sync lint docs",
+        "make test",
         "make test-once",
+        "make test-seeds",
         "make test-blas",
     ]
     assert [line for line in lines if line in wanted] == wanted
