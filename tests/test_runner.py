@@ -270,10 +270,10 @@ def test_what_a_killed_writer_left_is_cleared_where_nothing_is_written(done, hom
 
 
 def test_changed_notes_are_written_without_training(fresh):
-    run(fresh)
+    run(fresh, profile="short")
     study = fresh / "conf" / "studies" / "loans.yaml"
     study.write_text(study.read_text() + "notes: Written later.\n")
-    done = run(fresh)
+    done = run(fresh, profile="short")
     assert done["trained"] == 0
     assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
 
@@ -369,7 +369,7 @@ SEARCHED = """
 dataset: loans
 methods:
   linear: {}
-  random_forest: {max_depth: 3, min_samples_leaf: 5}
+  random_forest: {n_estimators: 5, max_depth: 3, min_samples_leaf: 5}
   gbdt: {n_estimators: 5, max_depth: 2, reg_lambda: 1.0, min_child_weight: 1.0}
   parity: {method: linear, then: group_thresholds}
 seeds: 1
@@ -381,7 +381,7 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
 def test_a_search_of_which_every_trial_fails_says_the_first_reason(tmp_path, monkeypatch):
     study = SEARCHED.replace("  parity: {method: linear, then: group_thresholds}\n", "")
     study = "".join(line for line in study.splitlines(keepends=True) if "_est" not in line)
-    study = study.replace("  random_forest: {max_depth: 3, min_samples_leaf: 5}\n", "")
+    study = study.replace("  random_forest: {n_estimators: 5, max_depth: 3, min_samples_leaf: 5}\n", "")
 
     def fail(*_, **__):
         raise DataError("There are too few rows.", "Give more.")

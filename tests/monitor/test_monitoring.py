@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -24,23 +25,33 @@ def bundle(tmp_path_factory):
     return make_bundle(tmp_path_factory.mktemp("watched"))
 
 
+def count_rows(bundle, folder, rows, period, **options):
+    """Count rows as a period, and keep the history but draw nothing."""
+    table = folder / f"{period}.csv"
+    rows.to_csv(table, index=False)
+    out = folder / "history"
+    given = {"bundle": bundle, "table": table, "period": period, "out": out, **options}
+    found = watch(MonitorConfig(**given))
+    out.mkdir(exist_ok=True)
+    found.history.write(out)
+    if found.kept is not None:
+        found.kept.to_parquet(out / name_kept(period))
+    return found
+
+
 @pytest.fixture
 def keep(bundle, tmp_path):
-    """Return a function that counts rows as a period, and keeps the history but draws nothing."""
+    """Return a function that counts rows as a period of this test's history."""
+    return partial(count_rows, bundle, tmp_path)
 
-    def count_rows(rows, period, **options):
-        table = tmp_path / f"{period}.csv"
-        rows.to_csv(table, index=False)
-        out = tmp_path / "history"
-        given = {"bundle": bundle, "table": table, "period": period, "out": out, **options}
-        found = watch(MonitorConfig(**given))
-        out.mkdir(exist_ok=True)
-        found.history.write(out)
-        if found.kept is not None:
-            found.kept.to_parquet(out / name_kept(period))
-        return found
 
-    return count_rows
+@pytest.fixture(scope="module")
+def first(bundle, tmp_path_factory):
+    """Return folders in which 50 rows are counted as W1, with their labels and without."""
+    labelled, later = tmp_path_factory.mktemp("labelled"), tmp_path_factory.mktemp("later")
+    count_rows(bundle, labelled, make_rows(7, 50), "W1")
+    count_rows(bundle, later, make_rows(7, 50).drop(columns="outcome"), "W1")
+    return labelled, later
 
 
 def rate_of(found, rate, group, period):
@@ -287,8 +298,8 @@ def change(facts=None, **columns):
         lambda table: pd.concat([table, table]),
     ],
 )
-def test_a_history_that_was_changed_is_one_sentence(keep, tmp_path, damage):
-    keep(make_rows(7, 50), "W1")
+def test_a_history_that_was_changed_is_one_sentence(first, keep, tmp_path, damage):
+    shutil.copytree(first[0], tmp_path, dirs_exist_ok=True)
     path = tmp_path / "history" / HISTORY
     table = pd.read_parquet(path)
     facts = dict(table.attrs)
@@ -312,8 +323,8 @@ def test_a_history_that_was_changed_is_one_sentence(keep, tmp_path, damage):
         change(column=None),
     ],
 )
-def test_distances_that_were_changed_are_one_sentence(keep, tmp_path, damage):
-    keep(make_rows(7, 50), "W1")
+def test_distances_that_were_changed_are_one_sentence(first, keep, tmp_path, damage):
+    shutil.copytree(first[0], tmp_path, dirs_exist_ok=True)
     path = tmp_path / "history" / DRIFT
     damage(pd.read_parquet(path)).to_parquet(path, index=False)
     with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
@@ -339,10 +350,10 @@ def test_distances_that_were_changed_are_one_sentence(keep, tmp_path, damage):
     ],
 )
 def test_decisions_that_were_changed_are_one_sentence_and_no_part_of_the_history(
-    keep, tmp_path, damage
+    first, keep, tmp_path, damage
 ):
     rows = make_rows(7, 50)
-    keep(rows.drop(columns="outcome"), "W1")
+    shutil.copytree(first[1], tmp_path, dirs_exist_ok=True)
     path = tmp_path / "history" / name_kept("W1")
     damage(pd.read_parquet(path)).to_parquet(path, index=False)
     with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
@@ -362,9 +373,9 @@ def test_no_history_is_kept_that_could_not_be_read_again(keep, monkeypatch):
 
 @pytest.mark.parametrize("instead", ["nothing", "a pipe", "a link"])
 @pytest.mark.parametrize("name", [HISTORY, DRIFT, name_kept("W1")])
-def test_a_history_whose_file_is_gone_is_not_begun_anew(keep, tmp_path, name, instead):
+def test_a_history_whose_file_is_gone_is_not_begun_anew(first, keep, tmp_path, name, instead):
     rows = make_rows(7, 50)
-    keep(rows.drop(columns="outcome"), "W1")
+    shutil.copytree(first[1], tmp_path, dirs_exist_ok=True)
     path = tmp_path / "history" / name
     path.unlink()
     if instead == "a pipe":
