@@ -46,13 +46,16 @@ PRODUCTS = (
 # Whole processes, servers, crafted files and figures of benchmarks: marked once.
 PROCESSES = (
     "tests/benchmarks/",
+    "tests/choose/test_tracking.py",
     "tests/docs/",
     "tests/flows/test_audit.py",
     "tests/flows/test_debias.py",
     "tests/flows/test_monitor.py",
     "tests/flows/test_reproduce.py",
     "tests/fuzz/",
+    "tests/monitor/test_files.py",
     "tests/prepare/embedding/test_saved.py",
+    "tests/reproduce/figure/",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
     "tests/test_documents.py",
