@@ -126,6 +126,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFin
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
         subject |= config.list_changed(TABLE)
         subject["group"] = subject.pop("groups")[0]
+        subject |= rows.facts
     else:
         split, rows, subject = _predict(config)
         noisy = str(subject["attribute"])
@@ -136,19 +137,32 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFin
         check_stamps(path, before)
     _check_count(len(noise.names), "true")
     rows = _recode(rows, noise)
-    bounds, conclusions = audit_decisions(
-        rows.decision,
-        rows.y,
-        rows.codes,
-        noise,
-        weight=rows.weight,
-        rates=config.rates,
-        budget=config.budget,
-        confidence=config.confidence,
-    )
+    # Selected are those with the favourable decision.
+    turned = split is not None and split.favourable == 0
+    favoured = replace(rows, decision=1.0 - rows.decision) if turned else rows
+    selected = tuple(rate for rate in config.rates if rate == "selection_rate")
+    others = tuple(rate for rate in config.rates if rate not in selected)
+    audits = []
+    for rates, own in ((selected, favoured), (others, rows)) if turned else ((config.rates, rows),):
+        if rates:
+            found = audit_decisions(
+                own.decision,
+                own.y,
+                own.codes,
+                noise,
+                weight=own.weight,
+                rates=rates,
+                budget=config.budget,
+                confidence=config.confidence,
+            )
+            audits.append(found)
+    bounds, conclusions = (pd.concat(each, ignore_index=True) for each in zip(*audits, strict=True))
     report(BOUNDING, 1.0)
     if rows.truth is not None:
-        truth = [_tabulate_truth(rows, rows.truth, noise, name) for name in config.rates]
+        truth = [
+            _tabulate_truth(favoured if name in selected else rows, rows.truth, noise, name)
+            for name in config.rates
+        ]
         bounds = pd.concat([bounds, *truth], ignore_index=True)
     _hide_small(bounds, conclusions, config.minimum)
     conclusions = _add_seen(conclusions, bounds, config.budget)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.impact import TOO_FEW
 from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
 from fairfrontier.prepare.table.score_table import cross, name_cells
 from fairfrontier.report.template import name_pool
@@ -29,6 +28,10 @@ class Categories:
     levels: tuple[str, ...]
     known: np.ndarray
     compared: np.ndarray
+
+    def find_few(self, minimum: int) -> np.ndarray:
+        """Return which levels have fewer rows than the minimum, bool."""
+        return np.asarray(np.bincount(self.codes, minlength=len(self.levels)) < minimum)
 
 
 def cross_groups(rows: AuditRows) -> dict[str, Categories]:
@@ -57,17 +60,15 @@ def cross_groups(rows: AuditRows) -> dict[str, Categories]:
     }
 
 
-def pool_small(table: pd.DataFrame, minimum: int) -> pd.DataFrame:
+def pool_small(table: pd.DataFrame, few: np.ndarray | pd.Series) -> pd.DataFrame:
     """Return a table of an attribute's levels with those of few rows, which have no rate, as one.
 
     Rows of no known level are counted apart all the same.
     """
-    small = (table["n"] < minimum) & (table["level"] != UNKNOWN)
+    small = few & (table["level"] != UNKNOWN)
     if not small.any():
         return table
     one = table[small].tail(1).assign(level=name_pool(int(small.sum())))
     for name in {"n", "share"} & {*table.columns}:
         one[name] = table.loc[small, name].sum()
-    if "status" in one:
-        one["status"] = TOO_FEW
     return pd.concat([table[~small], one], ignore_index=True)

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.config.section import LevelNames
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
 from fairfrontier.runtime.option import (
@@ -43,6 +43,7 @@ TABLE = (
     "randomised",
     "accepted",
     "positive",
+    "undecided",
     "weights",
 )
 FITTED = ("dataset", "part", "attribute", "seed", "noise")
@@ -55,11 +56,6 @@ Budgets = Annotated[
 ]
 NoiseShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 PartName = Literal["train", "calibration", "validation", "test"]
-
-
-def _name_levels(names: Names) -> Names:
-    """Return names of levels as tables have them: 9.0 is 9."""
-    return tuple(map(level_text, names))
 
 
 def read_numbers(what: str, mend: str) -> BeforeValidator:
@@ -120,30 +116,38 @@ class AuditConfig(ResultOptions):
         description="Parquet or CSV with a decision in every row, or raw rows for a bundle.",
     )
     decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
-    accepted: Name | None = Field(
-        default=None,
-        description="The level of decisions that is 1; of a bundle of several classes the one that "
-        "rates are of, the bundle's by default.",
+    accepted: LevelNames = Field(
+        default=(),
+        description="The level of decisions that is 1, or several: 1,2; of a bundle the class that "
+        "rates are of, its favourable one by default.",
+    )
+    undecided: LevelNames = Field(
+        default=(),
+        description="Levels of decisions that are none, as of withdrawn applications, or missing "
+        "for empty cells: their rows are left out.",
     )
     scores: Name | None = Field(default=None, description="Column of scores.")
     threshold: float | None = Field(default=None, description="The least score that is decided 1.")
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
-    positive: Name | None = Field(default=None, description="The level of labels that is 1.")
+    positive: LevelNames = Field(
+        default=(), description="The level of labels that is 1, or several: 1,2."
+    )
     groups: Names = Field(
         default=(),
         validation_alias=AliasChoices("groups", "group"),
         description="Columns of protected attributes, as sex,race; one where groups are noisy. For "
         "a model or a bundle all attributes of its dataset by default.",
     )
-    unknown: Annotated[Names, AfterValidator(_name_levels)] = Field(
+    unknown: LevelNames = Field(
         default=("unknown",),
         description="Levels of groups that mean unknown, as empty cells do; unknown by default.",
     )
     exclude_below: Share = Field(
         default=0.02,
         description="Categories with a smaller share of the rows are left out of ratios and "
-        "differences, as 6 RCNY 5-301 allows; 0 leaves out none.",
+        "differences, as 6 RCNY 5-301 allows; 0 leaves out none. Others have a ratio however few "
+        "their rows are, unless --minimum is set.",
     )
     limit: Limits = Field(
         default={},
@@ -157,7 +161,8 @@ class AuditConfig(ResultOptions):
     )
     weights: Name | None = Field(
         default=None,
-        description="Column of case weights, of all measures; the impact ratios count persons.",
+        description="Column of weights: whole numbers are counts of persons, each of whom is as "
+        "good as a row, and others case weights, with which there are no tests.",
     )
     model: File | None = Field(
         default=None,
@@ -252,6 +257,8 @@ class AuditConfig(ResultOptions):
             mend += ", or audit the table that `fairfrontier score` writes"
         if unused := list(self.list_changed(others)):
             raise fault(f"--{unused[0]} is not for the audit of a {kind}", f"{mend}.")
+        if kind == "bundle" and len(self.accepted) > 1:
+            raise fault("a bundle accepts one class", "Name one with --accepted.")
 
     def _check_table(self) -> None:
         if not self.groups or not (self.decisions or self.scores):
@@ -273,11 +280,16 @@ class AuditConfig(ResultOptions):
             )
         if self.scores is None and (self.threshold is not None or self.randomised):
             raise fault("a threshold is given without scores", "Name their column with --scores.")
-        if self.accepted is not None and self.decisions is None:
+        for name in ("accepted", "undecided"):
+            if getattr(self, name) and self.decisions is None:
+                raise fault(
+                    f"{name} is given without decisions", "Name their column with --decisions."
+                )
+        if both := sorted({*self.accepted} & {*self.undecided}):
             raise fault(
-                "accepted is given without decisions", "Name their column with --decisions."
+                f"the level {both[0]!r} is both accepted and undecided", "Name it in one of them."
             )
-        if self.positive is not None and self.labels is None:
+        if self.positive and self.labels is None:
             raise fault("positive is given without labels", "Name their column with --labels.")
         if self.threshold is not None and self.randomised:
             raise fault(
@@ -324,6 +336,11 @@ class AuditConfig(ResultOptions):
         """Whether groups are noisy: it is said how wrong they are, or which ones of a dataset."""
         told = SOURCES if self.model is None else (*SOURCES, "noise", "attribute")
         return bool(self.list_changed(told))
+
+    @property
+    def least(self) -> int:
+        """The rows that a category needs for an impact ratio: any, unless a minimum is set."""
+        return self.minimum if self.list_changed(("minimum",)) else 1
 
     @property
     def decided(self) -> bool:

@@ -7,18 +7,20 @@ The definitions are those of New York City's rules on automated employment decis
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import fisher_exact, norm
 
-from fairfrontier.evaluate.statistic.interval import Z, wilson
+from fairfrontier.evaluate.statistic.interval import Z, effective_size, wilson
 from fairfrontier.evaluate.statistic.resampling import divide
 
 # Castaneda v. Partida, 430 U.S. 482, 496 n. 17 (1977): "two or three standard deviations".
 DEVIATIONS = 2.0
-# With fewer persons in both categories the normal approximation is poor.
+# With fewer persons in a category the normal approximation is poor.
 SMALL_SAMPLE = 30
 POWER = 0.8
 COMPARED, EXCLUDED, UNKNOWN, TOO_FEW = STATUSES = ("compared", "excluded", "unknown", "too few")
@@ -30,12 +32,15 @@ def tabulate_impact(
     known: np.ndarray,
     *,
     minimum: int = 10,
+    least: int = 1,
     exclude_below: float = 0.02,
+    weight: np.ndarray | None = None,
+    size: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Compare every category with the one that has the highest rate.
 
-    The rate of a category is selected / n, and its impact ratio that rate over the highest one
-    among the categories that are compared: those that are known, have ``minimum`` persons, and at
+    The rate of a category is selected / n, or selected / weight, and its impact ratio that rate
+    over the highest one among the categories that are compared: those that are known, and have at
     least the share ``exclude_below`` of all persons. A rate with the lowest or highest score is the
     same with "selected" read as "scored above the median of the sample".
 
@@ -44,13 +49,18 @@ def tabulate_impact(
     n : ndarray of int64, shape (n_categories,)
         Persons.
     selected : ndarray of float64, shape (n_categories,)
-        Persons who were selected; the expected number under a randomised rule.
+        Persons who were selected; the expected number under a randomised rule. Where persons have
+        weights, their sum.
     known : ndarray of bool, shape (n_categories,)
         False for persons whose category is unknown, who are counted apart.
-    minimum : int
-        With fewer persons a category has no rate and is compared with none.
+    minimum, least : int
+        With fewer persons than the minimum a category that is left out or unknown has no rate, and
+        with fewer than the least no category has one.
     exclude_below : float
-        Smaller categories may be left out of the ratios; their rate is given all the same.
+        Categories of a smaller share are left out of the ratios; their rate is given all the same.
+    weight, size : ndarray of float64, shape (n_categories,), optional
+        Sums of case weights, scaled to those of n, and how many unweighted persons would give
+        the rate the same variance; without them each person counts as one.
 
     Returns
     -------
@@ -65,17 +75,17 @@ def tabulate_impact(
           many more selected persons would have met it;
         - deviations: difference of the two rates in standard deviations, from the pooled rate;
           p_value: two-sided, of the normal approximation; two_deviations: whether the rate is that
-          far below; small_sample: fewer than 30 persons in both; fisher_p: of Fisher's exact test,
-          two-sided;
+          far below; small_sample: fewer than 30 persons in either; fisher_p: of Fisher's exact
+          test, two-sided;
         - shortfall: selected persons fewer than if both categories had their pooled rate;
         - detectable: the smallest difference below the highest rate that the test of two standard
           deviations would show in 80% of samples of these sizes.
 
     Notes
     -----
-    Tests are of whole persons: under a randomised rule they are not estimable. Intervals and tests
-    take the category of the highest rate as given in advance. O(n_categories), times the logarithm
-    of n for Fisher's test.
+    Tests are of whole persons: under a randomised rule, and with case weights, they are not
+    estimable. Intervals and tests take the category of the highest rate as given in advance.
+    O(n_categories), times the logarithm of n for Fisher's test.
 
     References
     ----------
@@ -90,17 +100,17 @@ def tabulate_impact(
     [1.0, 0.5]
     """
     n, selected = np.asarray(n, dtype=np.int64), np.asarray(selected, dtype=np.float64)
-    total = int(n.sum())
-    share = divide(n.astype(np.float64), np.full(n.size, float(total)))
-    few = n < minimum
-    status = np.select(
-        [~np.asarray(known, dtype=bool), few, share < exclude_below],
-        [UNKNOWN, TOO_FEW, EXCLUDED],
-        COMPARED,
-    )
+    known, mass = np.asarray(known, dtype=bool), n.astype(np.float64)
+    mass = mass if weight is None else np.asarray(weight, dtype=np.float64)
+    persons = mass if size is None else np.asarray(size, dtype=np.float64)
+    share = divide(mass, np.full(n.size, mass.sum()))
+    out = share < exclude_below
+    # 6 RCNY 5-301 leaves out no category for its few persons alone.
+    few = (n < np.where(known & ~out, least, minimum)) | (mass <= 0)
+    status = np.select([~known, few, out], [UNKNOWN, TOO_FEW, EXCLUDED], COMPARED)
     selected = np.where(few, np.nan, selected)
-    rate = np.where(few, np.nan, divide(selected, n.astype(np.float64)))
-    low, high = wilson(rate, n)
+    rate = np.where(few, np.nan, divide(selected, mass))
+    low, high = wilson(rate, persons)
     table = pd.DataFrame(
         {
             "n": n,
@@ -115,10 +125,10 @@ def tabulate_impact(
     compared = np.flatnonzero(status == COMPARED)
     # Of equal rates the one with the most persons.
     order = sorted(compared, key=lambda i: (-rate[i], -n[i]))
+    compare = _compare if weight is None else _compare_weighted
+    cells = list(zip(selected.tolist(), mass.tolist(), persons.tolist(), n.tolist(), strict=True))
     rows = [
-        _compare(selected[i], int(n[i]), selected[order[0]], int(n[order[0]]))
-        if order and not few[i]
-        else UNCOMPARED
+        compare(cells[i], cells[order[0]]) if order and not few[i] else UNCOMPARED
         for i in range(n.size)
     ]
     if order:
@@ -145,19 +155,69 @@ UNCOMPARED = {
 }
 
 
-def _compare(x: float, n: int, best: float, n_best: int) -> dict[str, float | bool | None]:
-    """Return the columns of a category with x of n selected against the best one."""
-    row: dict[str, float | bool | None] = dict(UNCOMPARED)
+def count_impact(
+    codes: np.ndarray,
+    decision: np.ndarray,
+    weight: np.ndarray,
+    known: np.ndarray,
+    *,
+    minimum: int,
+    least: int,
+    exclude_below: float,
+) -> pd.DataFrame:
+    """Return `tabulate_impact` of rows' decisions, weighted where their weights differ.
+
+    ``codes`` are of the categories, and ``decision`` the probabilities of being selected; all
+    arrays but ``known`` have shape (n_samples,). O(n).
+    """
+    size, given = (
+        known.size,
+        dict[str, Any]({"minimum": minimum, "least": least, "exclude_below": exclude_below}),
+    )
+    n = np.bincount(codes, minlength=size)
+    if np.ptp(weight) == 0:
+        return tabulate_impact(n, np.bincount(codes, decision, size), known, **given)
+    weight = weight * (weight.size / weight.sum())
+    mass, squares, selected = (
+        np.bincount(codes, term, size) for term in (weight, weight**2, weight * decision)
+    )
+    rate = divide(selected, mass)
+    spread = np.bincount(codes, (weight * (decision - rate[codes])) ** 2, size)
+    persons = effective_size(rate, divide(spread, mass**2), divide(mass**2, squares))
+    return tabulate_impact(n, selected, known, weight=mass, size=persons, **given)
+
+
+# Selected, all, and effective persons of a category, and its rows.
+Cell = tuple[float, float, float, int]
+Row = dict[str, float | bool | None]
+
+
+def _compare_weighted(own: Cell, other: Cell) -> Row:
+    """Return the columns of a category against the best one that need no whole persons."""
+    (x, n, size, rows), (best, n_best, size_best, rows_best) = own, other
+    row: Row = dict(UNCOMPARED)
     row["shortfall"] = n * (x + best) / (n + n_best) - x
-    row["small_sample"] = n + n_best < SMALL_SAMPLE
+    row["small_sample"] = min(rows, rows_best) < SMALL_SAMPLE
+    if best > 0:
+        rate, highest = x / n, best / n_best
+        row["ratio"] = rate / highest
+        # Weighted sums are rounded.
+        row["four_fifths"] = bool(5 * rate < 4 * highest * (1 - 1e-12))
+        if x > 0:
+            variance = (1 / rate - 1) / size + (1 / highest - 1) / size_best
+            half = Z * np.sqrt(max(variance, 0.0))
+            row["ratio_low"], row["ratio_high"] = row["ratio"] * np.exp([-half, half])
+    return row
+
+
+def _compare(own: Cell, other: Cell) -> Row:
+    """Return the columns of a category, of whose n persons x are selected, against the best one."""
+    row = _compare_weighted(own, other)
+    (x, *_, n), (best, *_, n_best) = own, other
     row["detectable"] = find_detectable(n, n_best, best / n_best)
     if best > 0:
-        row["ratio"] = (x / n) / (best / n_best)
         # Products of whole numbers are exact, quotients are not.
         row["four_fifths"] = bool(5 * x * n_best < 4 * best * n)
-    if x > 0 and best > 0:
-        half = Z * np.sqrt(max(1 / x - 1 / n + 1 / best - 1 / n_best, 0.0))
-        row["ratio_low"], row["ratio_high"] = row["ratio"] * np.exp([-half, half])
     if x.is_integer() and best.is_integer():
         x, best = int(x), int(best)
         row["to_four_fifths"] = float(max(-(-4 * best * n // (5 * n_best)) - x, 0))
@@ -207,7 +267,7 @@ def standardise(
 
     d = (mean − mean_best)/s, with s² = ((n − 1)·variance + (n_best − 1)·variance_best)/(n + n_best
     − 2); its standard error is sqrt(1/n + 1/n_best + d²/(2(n + n_best))). NaN where s is 0 or
-    infinite.
+    infinite. ``n`` are effective persons where they have weights.
 
     References
     ----------
@@ -220,3 +280,10 @@ def standardise(
     d = divide(difference, np.sqrt(np.where(np.isfinite(pooled), pooled, np.nan)))
     half = Z * np.sqrt(1 / np.maximum(n, 1) + 1 / n[best] + d**2 / (2 * (n + n[best])))
     return d, d - half, d + half
+
+
+def find_median(score: np.ndarray, weight: np.ndarray) -> float:
+    """Return the median score: where weights differ the least with half of the weight up to it."""
+    if np.ptp(weight) == 0:
+        return float(np.median(score))
+    return float(np.quantile(score, 0.5, weights=weight, method="inverted_cdf"))

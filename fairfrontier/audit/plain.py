@@ -14,7 +14,7 @@ import pandas as pd
 from fairfrontier.audit.category import Categories, cross_groups, pool_small
 from fairfrontier.audit.certified import list_certified
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
+from fairfrontier.audit.impact import COMPARED, TOO_FEW, count_impact, find_median, standardise
 from fairfrontier.audit.rows import make_part
 from fairfrontier.audit.subject import (
     OF_VERSIONS,
@@ -182,53 +182,60 @@ def run_plain_audit(config: AuditConfig, progress: Progress | None = None) -> Pl
 
 def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> PlainFindings:
     """Return what holds of the rows; see `run_plain_audit`."""
-    rows = subject.rows
-    median = None if rows.score is None else float(np.median(rows.score))
+    rows, favoured = subject.rows, subject.rows.favour()
     chosen: dict[str, np.ndarray] = {}
-    if rows.decision is not None:
-        chosen["selection_rate"] = rows.decision
-    if rows.score is not None:
-        chosen["scoring_rate"] = (rows.score > median).astype(np.float64)
+    median = None
+    if favoured.decision is not None:
+        chosen["selection_rate"] = favoured.decision
+    if favoured.score is not None:
+        median = find_median(favoured.score, rows.weight)
+        chosen["scoring_rate"] = (favoured.score > median).astype(np.float64)
     groups = cross_groups(rows)
     tables: dict[tuple[str, str], pd.DataFrame] = {}
     for attribute, each in groups.items():
-        n = np.bincount(each.codes, minlength=len(each.levels))
         for measure, decision in chosen.items():
-            selected = np.bincount(each.codes, decision, len(each.levels))
-            impact = tabulate_impact(
-                n, selected, each.known, minimum=config.minimum, exclude_below=config.exclude_below
+            impact = count_impact(
+                each.codes,
+                decision,
+                rows.weight,
+                each.known,
+                minimum=config.minimum,
+                least=config.least,
+                exclude_below=config.exclude_below,
             )
             impact.insert(0, "level", each.levels)
-            tables[measure, attribute] = impact
+            tables[measure, attribute] = pool_small(impact, impact["status"] == TOO_FEW)
             # The same for both rates.
             groups[attribute] = replace(each, compared=(impact["status"] == COMPARED).to_numpy())
     impact = pd.concat(
-        {key: pool_small(tables[key], config.minimum) for key in product(chosen, groups)},
-        names=["measure", "attribute", None],
+        {key: tables[key] for key in product(chosen, groups)}, names=["measure", "attribute", None]
     )
     measures = (
-        measure_groups(rows, groups, config.minimum)
+        measure_groups(rows, groups, config.minimum, config.least)
         if subject.prediction is None
-        else measure_numbers(subject.prediction, subject.targets, rows, groups, config.minimum)
+        else measure_numbers(
+            subject.prediction, subject.targets, rows, groups, config.minimum, config.least
+        )
     )
     more = [each for each in (subject.individual, subject.similar) if not each.empty]
     measures = pd.concat([measures, *more], ignore_index=True)
     limits = judge_limits(config, found, measures)
     # Counts alone, such as the positive rows of a level, would tell of its few rows.
-    few = {
-        f"{attribute}={level}"
-        for attribute, each in groups.items()
-        for level, n in zip(each.levels, np.bincount(each.codes).tolist(), strict=True)
-        if n < config.minimum
-    }
+    hidden, rated = list[str](), list[str]()
+    for attribute, each in groups.items():
+        for code in np.flatnonzero(each.find_few(config.minimum)):
+            of_few = rated if each.compared[code] else hidden
+            of_few.append(f"{attribute}={each.levels[code]}")
+    group = measures["group"]
+    shown = ~group.isin(hidden + rated) | (group.isin(rated) & measures["measure"].isin(chosen))
     return PlainFindings(
         config,
         subject.facts,
         rows.weight.size,
         median,
         impact.reset_index(["measure", "attribute"]).reset_index(drop=True),
-        compare_scores(rows, groups, config.minimum),
-        measures[~measures["group"].isin(few)].reset_index(drop=True),
+        compare_scores(favoured, groups, config.minimum),
+        measures[shown].reset_index(drop=True),
         calibrate(rows, groups, config.minimum),
         subject.individual,
         limits,
@@ -280,21 +287,24 @@ def measure_numbers(
     rows: AuditRows,
     groups: Mapping[str, Categories],
     minimum: int,
+    least: int,
 ) -> pd.DataFrame:
     """Return measures of predictions of numbers, and of which of them are above the median."""
     views = list_number_measures(labelled=targets is not None)
     score = prediction.score
-    above = Prediction(score, (score > np.median(score)).astype(np.float64))
+    above = Prediction(score, (score > find_median(score, rows.weight)).astype(np.float64))
     y = np.zeros(score.size) if targets is None else targets
     nothing = np.zeros(score.size, dtype=np.int64)
     tables = [
         _measure_view(prediction, y, views["number"], rows, groups, minimum, ()),
-        _measure_view(above, nothing, views["median"], rows, groups, minimum),
+        _measure_view(above, nothing, views["median"], rows, groups, least),
     ]
     return pd.concat(tables, ignore_index=True)
 
 
-def measure_groups(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
+def measure_groups(
+    rows: AuditRows, groups: Mapping[str, Categories], minimum: int, least: int
+) -> pd.DataFrame:
     """Return the measures of all rows, of every level, and of the levels that are compared."""
     views = list_measures(
         decided=rows.decision is not None,
@@ -306,8 +316,12 @@ def measure_groups(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
     score = np.zeros(n) if rows.score is None else rows.score
     y = np.zeros(n, dtype=np.int64) if rows.y is None else rows.y
     given = dict.fromkeys(("decision", "outcome", "score"), (decision, y))
-    if rows.score is not None:
-        given["median"] = ((score > np.median(score)).astype(np.float64), np.zeros_like(y))
+    favoured = rows.favour()
+    if favoured.decision is not None:
+        given["decision"] = (favoured.decision, y)
+    if favoured.score is not None:
+        above = favoured.score > find_median(favoured.score, rows.weight)
+        given["median"] = (above.astype(np.float64), np.zeros_like(y))
         if score.min() < 0 or score.max() > 1:
             views["score"] = {name: name for name in RANKED if name in views["score"]}
     if "exchanged" in views:
@@ -316,7 +330,13 @@ def measure_groups(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
             del views["exchanged"]
     tables = [
         _measure_view(
-            Prediction(score, given[view][0]), given[view][1], names, rows, groups, minimum
+            Prediction(score, given[view][0]),
+            given[view][1],
+            names,
+            rows,
+            groups,
+            # Categories that impact ratios compare have a rate, whatever their number of rows.
+            least if view in ("decision", "median") else minimum,
         )
         for view, names in views.items()
     ]
@@ -373,22 +393,26 @@ def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
     unit = find_unit(rows.score)
     score = rows.score / unit
     for attribute, each in groups.items():
-        size = len(each.levels)
+        size, few = len(each.levels), each.find_few(minimum) & ~each.compared
         n = np.bincount(each.codes, minlength=size)
-        mean = divide(np.bincount(each.codes, score, size), n)
-        squares = np.bincount(each.codes, (score - mean[each.codes]) ** 2, size)
-        mean[n < minimum] = np.nan
-        variance = np.where(n >= max(minimum, 2), squares / np.maximum(n - 1, 1), np.nan)
+        mass = np.bincount(each.codes, rows.weight, size)
+        persons = divide(mass**2, np.bincount(each.codes, rows.weight**2, size))
+        mean = divide(np.bincount(each.codes, rows.weight * score, size), mass)
+        spread = rows.weight * (score - mean[each.codes]) ** 2
+        mean[few] = np.nan
+        variance = divide(np.bincount(each.codes, spread, size), mass)
+        variance *= divide(persons, np.where(persons > 1 + 1e-9, persons - 1, 0.0))
+        variance[few] = np.nan
         table = pd.DataFrame({"attribute": attribute, "level": each.levels, "n": n})
         table["mean"], table["deviation"] = mean * unit, np.sqrt(variance) * unit
         table[["difference", "low", "high"]] = np.nan
         if each.compared.any():
             best = int(np.argmax(np.where(each.compared, mean, -np.inf)))
-            difference = standardise(mean, variance, n, best)
+            difference = standardise(mean, variance, persons, best)
             for name, column in zip(("difference", "low", "high"), difference, strict=True):
                 table[name] = column
             table.loc[best, ["low", "high"]] = np.nan
-        tables.append(pool_small(table, minimum))
+        tables.append(pool_small(table, few))
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 

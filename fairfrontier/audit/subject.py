@@ -121,8 +121,9 @@ def _load(config: AuditConfig) -> Bundle:
     """Return the bundle that is audited: of several classes one, as one of two."""
     bundle = load_bundle(Path(str(config.model)))
     # What is audited of a regression are its numbers.
-    audited = isinstance(bundle, RegressorBundle) and config.accepted is None
-    return bundle if audited else view_binary(bundle, config.accepted)
+    accepted = next(iter(config.accepted), None)
+    audited = isinstance(bundle, RegressorBundle) and accepted is None
+    return bundle if audited else view_binary(bundle, accepted)
 
 
 def read_subject(config: AuditConfig, groups: Sequence[str], report: Share) -> Subject:
@@ -192,6 +193,7 @@ def _read_table(config: AuditConfig, report: Share) -> Subject:
     stamps = stamp_table(path)
     rows = read_audited(path, config.columns(), config.unknown, report).sorted()
     facts = {"table": path.name, "sha256": digest_table(path), **config.list_changed(TABLE)}
+    facts |= rows.facts
     check_stamps(path, stamps)
     return Subject({**facts, "groups": list(config.groups)}, rows, pd.DataFrame(columns=COLUMNS))
 
@@ -206,8 +208,10 @@ def _predict(config: AuditConfig, groups: Sequence[str]) -> Subject:
         part.y.astype(np.int64),
         *_name_groups(part.groups, part.attributes, groups, config.unknown),
         part.weight / part.weight.max(),
+        favourable=int(split.favourable != 0),
     )
     facts = {**describe_model(config, model, split), "groups": list(groups)}
+    facts["selected"] = part.classes[rows.favourable]
     return Subject(facts, rows.sorted(), _measure_versions(prediction, part))
 
 
@@ -270,11 +274,14 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         audited = AuditRows(None, mean, None, *named, np.ones(y.size))
         facts["scale"] = list(encoder.config.label.range or (0.0, 1.0))
         return Subject(facts, audited, pd.DataFrame(columns=COLUMNS), prediction, targets)
-    facts["selected"] = bundle.class_names[1]
+    favourable = int(getattr(bundle, "favourable", 1) != 0)
+    facts["selected"] = bundle.class_names[favourable]
     y = y.astype(np.int64)
     prediction, part = _take_versions(judged, edits, y)
     labels = y if label in columns else None
-    audited = AuditRows(prediction.decision, prediction.score, labels, *named, part.weight)
+    audited = AuditRows(
+        prediction.decision, prediction.score, labels, *named, part.weight, favourable=favourable
+    )
     individual = [_measure_versions(prediction, part)]
     if rewritten is not None:
         individual += rewritten.measure(list(list_individual(encoder.set_names).values()))

@@ -269,6 +269,11 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
     answer: ClassVar[str] = "decision"
 
     @property
+    def favourable(self) -> int | None:
+        """The code of the favourable class; None where none of several is named so."""
+        return self.encoder.config.label.find_favourable(self.class_names)
+
+    @property
     def several(self) -> bool:
         """Whether there are more classes than two."""
         return len(self.class_names) > 2

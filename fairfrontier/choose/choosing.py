@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.choose.bundle import MANIFEST
+from fairfrontier.choose.bundle import MANIFEST, ClassifierBundle
 from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.config import ROWS, SelectConfig
@@ -91,7 +91,13 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
-    explanation = explain(export.reader, draw_rows(export.rows, ROWS))
+    explained = export.reader
+    if isinstance(explained, ClassifierBundle) and explained.favourable is None:
+        # An explanation names its class, and takes none for the good one.
+        most = str(export.decided[explained.answer].mode().iloc[0])
+        explanation = explain(explained, draw_rows(export.rows, ROWS), most)
+    else:
+        explanation = explain(explained, draw_rows(export.rows, ROWS))
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,
@@ -139,9 +145,9 @@ def list_commands(
         "audit": ["audit", source, "--model", shown],
         "monitor": ["monitor", shown, "NEW_TABLE"],
     }
-    if accepted := export.bundle.manifest["accepted"]:
+    if isinstance(export.bundle, ClassifierBundle) and export.bundle.several:
         for name in ("explain", "audit", "monitor"):
-            following[name] += ["--accepted", accepted]
+            following[name] += ["--accepted", export.bundle.manifest["accepted"] or "CLASS"]
     if not export.bundle.encoder.attributes:
         del following["audit"]
     written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}

@@ -113,7 +113,8 @@ class ExplainConfig(ResultOptions):
     bundle: File = Field(description="The folder of a bundle.")
     table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
     accepted: Name | None = Field(
-        default=None, description="Which of several classes is explained; the bundle's by default."
+        default=None,
+        description="Which of several classes is explained; the favourable one by default.",
     )
     rows: int = Field(
         default=ROWS, ge=1, description="Rows that are explained; of more, so many are drawn."

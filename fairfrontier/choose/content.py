@@ -201,7 +201,7 @@ def check_content(bundle: Bundle) -> None:
     if len(named) > 2:
         described = OfSeveral.model_validate(bundle.reference)
         classes = described.classes
-        require({*classes} == {*named} and facts.accepted in classes, "classes")
+        require({*classes} == {*named} and facts.accepted in {None, *classes}, "classes")
     else:
         described = (OfTwo if named else OfNumbers).model_validate(bundle.reference)
         classes = {"": described}

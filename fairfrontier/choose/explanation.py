@@ -22,7 +22,7 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
@@ -160,7 +160,11 @@ def _load(bundle: Bundle | str | Path, accepted: str | None) -> Bundle:
     bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     # Scores of a regression are numbers as they are.
     several = isinstance(bundle, ClassifierBundle) and bundle.several
-    return view_binary(bundle, accepted) if several or accepted else bundle
+    if accepted is not None and not several:
+        raise ConfigError(
+            "--accepted names one of several classes, and the bundle has none.", "Leave it out."
+        )
+    return view_binary(bundle, accepted) if several else bundle
 
 
 def find_spans(encoder: RowEncoder) -> dict[str, tuple[slice, ...]]:

@@ -136,7 +136,7 @@ def prepare_export(
         "certified": dict(choice.certified),
         **list_facts(bundle),
         # The class that audits and alarms are about by default, of several.
-        "accepted": _find_accepted(bundle, decided),
+        "accepted": _find_accepted(bundle),
         "row_id": row_id,
         # What becomes of rows that are not like those of training.
         "missing_columns": "error",
@@ -166,12 +166,11 @@ def _load_metric(choice: Choice | MixedChoice) -> FairMetric | None:
     return load_metric(request, open_store(study.home), study.home)
 
 
-def _find_accepted(bundle: Bundle, decided: pd.DataFrame) -> str | None:
-    """Return the favourable one of several classes, or the one that is decided most often."""
+def _find_accepted(bundle: Bundle) -> str | None:
+    """Return the favourable one of several classes; None where nothing says which it is."""
     if not isinstance(bundle, ClassifierBundle) or not bundle.several:
         return None
-    favourable = bundle.encoder.config.label.favourable
-    return str(favourable or decided[bundle.answer].mode().iloc[0])
+    return None if (code := bundle.favourable) is None else bundle.class_names[code]
 
 
 def _check_same(choice: Choice, test: Part) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -20,33 +21,46 @@ OF_CLASS = ("counts", "groups", "score")
 
 
 def view_binary(bundle: Bundle, accepted: str | None = None) -> ClassifierBundle:
-    """Return a bundle as one of two classes.
+    """Return a bundle as one of two classes, of which ``accepted`` is the favourable one.
 
-    Of several classes, whether a row is decided ``accepted`` (by default the dataset's favourable
-    class, else the one that was decided most often on the test rows). Of a regression, whether more
-    is predicted than the median prediction of the test rows; labels are cut there, too.
+    By default it is the dataset's. Of several classes, whether a row is decided it. Of a
+    regression, whether more is predicted than the median prediction of the test rows; labels are
+    cut there, too.
 
     Raises
     ------
     ConfigError
-        When there is no such class, or classes are two or none.
+        When there is no such class, or none, and when nothing says which of several is favourable.
     """
-    if isinstance(bundle, ClassifierBundle) and bundle.several:
-        name = accepted or str(bundle.manifest["accepted"])
-        if name not in bundle.class_names:
+    if not isinstance(bundle, ClassifierBundle):
+        if accepted is not None:
             raise ConfigError(
-                f"The bundle has no class {name!r} (--accepted).", nearest(name, bundle.class_names)
+                "--accepted names a class, and the bundle is of a regression.", "Leave it out."
             )
-        return _view_class(bundle, name)
-    if accepted is not None:
-        kind = "two classes" if isinstance(bundle, ClassifierBundle) else "a regression"
+        return _view_above(bundle, float(bundle.reference["cut"]))
+    names = bundle.class_names
+    if accepted is not None and accepted not in names:
         raise ConfigError(
-            f"--accepted names one of several classes, and the bundle is of {kind}.",
-            "Leave it out.",
+            f"The bundle has no class {accepted!r} (--accepted).", nearest(accepted, names)
         )
-    if isinstance(bundle, ClassifierBundle):
+    if bundle.several:
+        code = bundle.favourable if accepted is None else names.index(accepted)
+        if code is None:
+            raise ConfigError(
+                f"The bundle decides between {', '.join(names)}, and nothing says which of them is "
+                "good for the person.",
+                "Name it with --accepted, or as label.favourable in the dataset's YAML before "
+                "choosing.",
+            )
+        return _view_class(bundle, names[code])
+    if accepted is None:
         return bundle
-    return _view_above(bundle, float(bundle.reference["cut"]))
+    config = bundle.encoder.config
+    label = config.label.model_copy(update={"favourable": accepted})
+    encoder = replace(bundle.encoder, config=config.model_copy(update={"label": label}))
+    view = copy(bundle)
+    view.encoder = encoder
+    return view
 
 
 def describe_reference(

@@ -56,6 +56,8 @@ def show_audit(folder: Path, summary: dict[str, Any]) -> None:
     if against_all:
         print_table("stays open, against all rows", _tabulate(against_all, budget))
     between = counts["open"] - len(against_all)
+    for line in tell_rows(summary["subject"], counts["rows"]):
+        show(line)
     show(
         f"{counts['held']} of {counts['conclusions']} conclusions hold"
         + (f"; open between two groups: {between:,}. " if between else ". ")
@@ -96,6 +98,8 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     if individual := [row for row in summary["measures"] if row["measure"] == "consistency"]:
         shares = ", ".join(f"{_round(row['value'])} of {row['group']}" for row in individual)
         show(f"The same decision in all versions of a row: {shares}.")
+    for line in tell_rows(summary["subject"], counts["rows"]):
+        show(line)
     print_unseen(summary["subject"].get("unseen", {}), counts["rows"])
     if refused := sum(summary["subject"].get("refused", {}).values()):
         show(f"{refused:,} further rows were refused, and are in no rate.")
@@ -106,6 +110,25 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     _judge(summary["limits"])
 
 
+def tell_rows(subject: dict[str, Any], rows: int) -> list[str]:
+    """Return sentences on which rows of a table count, and as what."""
+    told = []
+    if read := subject.get("table_rows"):
+        told.append(
+            f"{subject['weights']} counts persons: {read:,} rows of the table are {rows:,} persons."
+        )
+    if undecided := subject.get("undecided"):
+        levels = ", ".join(f"{level} ({n:,})" for level, n in undecided.items())
+        told.append(f"Rows without a decision, left out: {levels}.")
+    for column, zeros in subject.get("zeros", {}).items():
+        levels = ", ".join(f"{level} ({n:,})" for level, n in zeros.items())
+        mend = "--undecided leaves out those that are no decision"
+        if column != subject.get("decisions"):
+            mend = "name further levels that mean 1 with --positive"
+        told.append(f"Counted as 0 of {column}: {levels}; {mend}.")
+    return told
+
+
 def _describe(row: dict[str, Any]) -> dict[str, str]:
     """Return a category's line on the terminal."""
     ratio = "not estimable" if row["ratio"] is None else _round(row["ratio"])
@@ -113,6 +136,8 @@ def _describe(row: dict[str, Any]) -> dict[str, str]:
         ratio += f" ({row['status']})"
     elif row["four_fifths"]:
         ratio += " < 4/5"
+    if row["status"] == "compared" and row["small_sample"]:
+        ratio += " (few)"
     return {
         "category": row["level"],
         "n": f"{row['n']:,}",

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairfrontier.cli.audit_command import tell_rows
 from fairfrontier.cli.table import join_interval, print_table
 from fairfrontier.cli.terminal import show
 
@@ -48,6 +49,8 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
     print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
     if doubt := describe_doubt(expected):
         show(f"Not recommended: {doubt[0].lower()}{doubt[1:]}")
+    for line in tell_rows({"zeros": summary.get("zeros", {})}, rows):
+        show(line)
     # An earlier rule does not say how it was found.
     if not summary["fit"].get("converged", True):
         show("The rule may not be the best of its kind: that none is better is not proven.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from fairfrontier.prepare.config.section import LevelNames
 from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError
@@ -43,12 +44,18 @@ class DebiasConfig(ResultOptions):
     )
     groups: Names = Field(default=(), description="Columns of protected attributes, as sex,race.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
-    positive: Name | None = Field(default=None, description="The level of labels that is 1.")
+    positive: LevelNames = Field(
+        default=(), description="The level of labels that is 1, or several: 1,2."
+    )
     weights: Name | None = Field(default=None, description="Column of case weights.")
     ids: Name | None = Field(
         default=None, description="Column of row ids; the row number by default."
     )
-    scale: Scale = Field(default="probability", description="What scores are.")
+    scale: Scale = Field(
+        default="probability",
+        description="What scores are: margin means log odds, and points any numbers of which only "
+        "the order counts, as credit points or deciles.",
+    )
     rule: Literal["randomized_threshold", "group_thresholds"] = Field(
         default="randomized_threshold",
         description="A ramp by group, near-optimal for parity; or the exact optimum for an "
@@ -186,9 +193,14 @@ class DebiasConfig(ResultOptions):
                 f"objective is {self.objective}",
                 f"Give {', '.join(GroupThresholds.objectives)}, or two costs above 0, as 1,5.",
             )
+        if self.scale == "points" and self.labels is None and (self.exact or self.rate is None):
+            raise fault(
+                "nothing says from how many points on rows are decided 1",
+                "Name the column of outcomes with --labels, or give a ramp --rate.",
+            )
         if len(set(self.groups)) < len(self.groups):
             raise fault("groups names a column twice", "Name each column once.")
-        if self.positive is not None and self.labels is None:
+        if self.positive and self.labels is None:
             raise fault("positive is given without labels", "Name their column with --labels.")
         if self.width is not None and 0 < self.width < LEAST_WIDTH:
             raise fault(f"width is {self.width:g}", f"Give 0, or at least {LEAST_WIDTH:g}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,20 @@ import pandas as pd
 
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.fitting import Facts, fit_ramps, fit_thresholds, merge_codes
+from fairfrontier.debias.points import check_direction, describe_scores, hold_out
 from fairfrontier.debias.tally import RATES
 from fairfrontier.prepare.table.column import tell_spellings
 from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable, name_cells
 from fairfrontier.prepare.table.stream import check_stamps, stamp_table
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.recall import Stamp
-from fairfrontier.runtime.seeds import derive_integer, uniforms
-from fairfrontier.train.postprocess.base import read_scores
+from fairfrontier.train.postprocess.base import count_saturated, read_scores, refuse_saturated
 from fairfrontier.train.postprocess.roc.curve import BOUNDED
 from fairfrontier.train.postprocess.rule import DecisionRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     UNSEEN,
     Rulebook,
+    ScoreSection,
     make_rulebook,
     name_cell,
     read_rulebook,
@@ -64,6 +65,8 @@ class Debiasing:
         rule, and where scores are counted in bins.
     stamps : dict
         The files of the table as they were before they were read.
+    zeros : dict
+        `ScoreTable.zeros`, once the rows were decided.
     """
 
     config: DebiasConfig
@@ -74,6 +77,7 @@ class Debiasing:
     fitted: Facts
     expected: Mapping[str, Any]
     stamps: dict[Path, Stamp]
+    zeros: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def labelled(self) -> bool:
@@ -161,19 +165,24 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
         return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {}, {}, stamps)
     solver = "exact" if config.exact else config.solver
     collector = Collector(solver, config.bins, str(config.table))
-    rows = 0
+    rows, saturated, section = 0, 0, describe_scores(table, config)
     for batch in table.batches():
-        signed = read_scores(batch.score, columns.scale, columns.scores)
+        signed = read_scores(batch.score, section.scale, section.column, section.knots)
         # Without labels, the decisions of the unmodified classifier take their place.
         y = (signed >= 0.0).astype(np.float64) if batch.label is None else batch.label
         held_out = hold_out(batch.ids, config)
         collector.add(signed, batch.cell, batch.levels, y, batch.weight, held_out)
         rows += batch.n_samples
+        saturated += count_saturated(batch.score, signed)
         if progress is not None:
             progress(READING, batch.share)
+    if 2 * saturated > rows:
+        raise refuse_saturated(f"column {columns.scores!r} of {config.table}")
     sample = collector.finish()
     check_sample(sample, config)
-    return _solve(sample, config, table, rows, stamps)
+    if config.labels is not None:
+        check_direction(sample.calibration, f"{config.table}: scores in column {columns.scores!r}")
+    return _solve(sample, config, table, rows, stamps, section)
 
 
 def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
@@ -185,7 +194,12 @@ def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
 
 
 def _solve(
-    sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int, stamps: dict[Path, Stamp]
+    sample: Sample,
+    config: DebiasConfig,
+    table: ScoreTable,
+    rows: int,
+    stamps: dict[Path, Stamp],
+    section: ScoreSection,
 ) -> Debiasing:
     fit = fit_thresholds(sample, config) if config.exact else fit_ramps(sample, config)
     cells, counts = sample.cells, sample.counts[0]
@@ -196,6 +210,7 @@ def _solve(
         fit.rule,
         score=columns.scores,
         scale=columns.scale,
+        knots=section.knots,
         columns=columns.groups,
         cells=cells,
         counts=counts,
@@ -213,11 +228,6 @@ def _solve(
     return Debiasing(
         config, columns, rulebook, fit.alone, fit.curve, fit.facts, fit.expected, stamps
     )
-
-
-def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:
-    """Return which rows are held out for validation, by row id and in any order, bool."""
-    return uniforms(derive_integer("debias", "holdout", config.seed), ids) < config.holdout
 
 
 def check_sample(sample: Sample, config: DebiasConfig) -> None:
@@ -251,7 +261,7 @@ def decide_rows(
     debiasing: Debiasing, batch: ScoreBatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the group codes, the scores f ∈ [−1, 1] and the part codes of a batch's rows."""
-    columns, book = debiasing.columns, debiasing.rulebook
+    book = debiasing.rulebook
     try:
         code = book.encode(batch.cell, batch.levels, str(debiasing.config.table))
     except DataError as error:
@@ -260,7 +270,8 @@ def decide_rows(
             "Name with --unseen a group of the rule whose threshold they get, fit a rule on rows "
             "of every group or with --unseen pooled, or merge small groups in the table.",
         ) from None
-    signed = read_scores(batch.score, columns.scale, columns.scores)
+    kind = book.score
+    signed = read_scores(batch.score, kind.scale, debiasing.columns.scores, kind.knots)
     if debiasing.config.apply is not None:
         # No row is known to have been used in the fit.
         part = np.ones(batch.n_samples, dtype=np.int64)
@@ -273,5 +284,7 @@ def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
     """Yield the rows of the table again; raise DataError if it has changed since the first time."""
     path = debiasing.config.table
     check_stamps(path, debiasing.stamps)
-    yield from ScoreTable(path, debiasing.columns).batches()
+    table = ScoreTable(path, debiasing.columns)
+    yield from table.batches()
+    debiasing.zeros.update(table.zeros)
     check_stamps(path, debiasing.stamps)

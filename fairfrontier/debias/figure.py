@@ -139,7 +139,8 @@ def draw_rules(
             axes.set_title(title, fontsize=8.8, loc="left")
             axes.set_xlim(low - 0.02 * (1 - low), 1.0 + 0.02 * (1 - low))
             axes.set_ylim(0.0, 1.06)
-        axis = "score" if scale == "signed" else "score as a probability"
+        kinds = {"signed": "score", "points": "score by its rank, from the cut of all rows at ½"}
+        axis = kinds.get(scale, "score as a probability")
         figure.supxlabel(axis, fontsize=9.5, color=INK)
         figure.supylabel("probability of deciding 1", fontsize=9.5, color=INK)
         keys = [

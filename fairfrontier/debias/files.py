@@ -300,6 +300,8 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
         },
         "fit": debiasing.fitted,
         "expected": dict(debiasing.expected),
+        # Levels of labels that were counted as 0 beside others.
+        "zeros": debiasing.zeros,
         "counts": {
             "rows": int(tally.rows(PARTS).sum()),
             **{part: int(tally.rows(parts).sum()) for part, parts in findings.parts.items()},

@@ -57,12 +57,15 @@ class Check:
     threshold: float
 
 
-def find_rate(rate: str, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for which something happened, and all, of sums whose last axis is COUNTED."""
+def find_rate(rate: str, sums: np.ndarray, favourable: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows for which something happened, and all, of sums whose last axis is COUNTED.
+
+    Sums are of decisions 1; where the ``favourable`` class is 0, the others are selected.
+    """
     rows, selected, labelled, positive, hit, false = np.moveaxis(np.asarray(sums, float), -1, 0)
     negative = labelled - positive
     return {
-        "selection_rate": (selected, rows),
+        "selection_rate": (selected if favourable else rows - selected, rows),
         "accuracy": (hit + negative - false, labelled),
         "tpr": (hit, positive),
         "fnr": (positive - hit, positive),
@@ -72,7 +75,11 @@ def find_rate(rate: str, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def list_checks(
-    reference: Mapping[str, Any], limits: Sequence[Limit], alpha: float, minimum: int
+    reference: Mapping[str, Any],
+    limits: Sequence[Limit],
+    alpha: float,
+    minimum: int,
+    favourable: int = 1,
 ) -> list[Check]:
     """Return all checks; their number, on which thresholds depend, is known before any period.
 
@@ -84,7 +91,7 @@ def list_checks(
     for attribute, counted in groups.items():
         sums = np.array([[each[name] for name in COUNTED] for each in counted.values()])
         for rate in {*WATCHED, *(limit.rate for limit in limits)}:
-            hits, rows = find_rate(rate, sums)
+            hits, rows = find_rate(rate, sums, favourable)
             known[attribute, rate] = (list(counted), hits, rows)
     watched = [
         (attribute, rate, position)
@@ -179,11 +186,12 @@ def measure_limit(limit: Limit, rates: np.ndarray) -> float:
     return {"difference": most - least, "ratio": ratio, "min": least, "max": most}[limit.kind]
 
 
-def gather_evidence(check: Check, history: History) -> pd.DataFrame:
+def gather_evidence(check: Check, history: History, favourable: int = 1) -> pd.DataFrame:
     """Return the evidence after every entry that has rows for a check: entry, period, log_e."""
     sums, groups = history.sum_batches(check.attribute)
     entries = history.entries
-    hits, rows = find_rate(check.rate, sums[:, :, [groups.index(each) for each in check.groups]])
+    of_check = sums[:, :, [groups.index(each) for each in check.groups]]
+    hits, rows = find_rate(check.rate, of_check, favourable)
     used = rows.sum(axis=(1, 2)) > 0
     log_e = np.empty(0)
     if used.any():
@@ -192,7 +200,9 @@ def gather_evidence(check: Check, history: History) -> pd.DataFrame:
     return found.assign(log_e=log_e)
 
 
-def tabulate_periods(history: History, rates: Sequence[str], minimum: int) -> pd.DataFrame:
+def tabulate_periods(
+    history: History, rates: Sequence[str], minimum: int, favourable: int = 1
+) -> pd.DataFrame:
     """Return every rate of every group in every period, whenever labels came, with its interval.
 
     Columns period, attribute, group, rate, n, value, low, high; the last three are NaN with fewer
@@ -202,7 +212,7 @@ def tabulate_periods(history: History, rates: Sequence[str], minimum: int) -> pd
     summed = history.counts.groupby(keys, sort=False)[list(COUNTED)].sum()
     tables = []
     for rate in rates:
-        hits, rows = find_rate(rate, summed.to_numpy())
+        hits, rows = find_rate(rate, summed.to_numpy(), favourable)
         value = np.where(rows >= minimum, divide(hits, rows), np.nan)
         low, high = wilson(value, rows)
         table = summed.index.to_frame(index=False).assign(rate=rate, n=rows.astype(np.int64))

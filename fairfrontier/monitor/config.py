@@ -111,7 +111,8 @@ class MonitorConfig(ResultOptions):
     )
     labelled: bool = Field(default=False, description="Refuse a table without labels.")
     accepted: Name | None = Field(
-        default=None, description="Which of several classes rates are of; the bundle's by default."
+        default=None,
+        description="The class that selection rates are of; the favourable one by default.",
     )
     limit: Limits | None = Field(
         default=None,

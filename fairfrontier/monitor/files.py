@@ -125,7 +125,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
             "name": config.name,
             "digest": history.bundle,
             "study": bundle.manifest["study"],
-            "selected": bundle.class_names[1],
+            "selected": bundle.class_names[int(bundle.favourable != 0)],
         },
         "period": period,
         "new": findings.new,

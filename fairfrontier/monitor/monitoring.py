@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.choose.bundle import MANIFEST, Bundle, load_bundle
+from fairfrontier.choose.bundle import MANIFEST, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.choose.scoring import find_columns
 from fairfrontier.choose.view import view_binary
 from fairfrontier.monitor.alarm import (
@@ -150,10 +150,12 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     # What could not be read again is not written.
     check_history(config.folder, history, _list_keys(bundle))
     report(READING, 1.0)
-    rates = tabulate_periods(history, RATES, config.minimum)
+    favourable = int(bundle.favourable != 0)
+    rates = tabulate_periods(history, RATES, config.minimum, favourable)
     found = []
     for number, check in enumerate(checks):
-        found.append(gather_evidence(check, history).assign(name=check.name))
+        gathered = gather_evidence(check, history, favourable)
+        found.append(gathered.assign(name=check.name))
         report(COMPARING, (number + 1) / len(checks))
     table = _tabulate_checks(checks, found, rates, period, history.alpha)
     thresholds = {check.name: check.threshold for check in checks}
@@ -164,13 +166,14 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     return Findings(config, bundle, history, kept, new, rates, table, evidence[columns], limited)
 
 
-def _list_checks(bundle: Bundle, history: History) -> list[Check]:
+def _list_checks(bundle: ClassifierBundle, history: History) -> list[Check]:
     """Return the checks, which are the same whenever one looks: the bundle says its minimum."""
     minimum = int(bundle.manifest["minimum"])
-    return list_checks(bundle.reference, history.list_limits(), history.alpha, minimum)
+    limits, favourable = history.list_limits(), int(bundle.favourable != 0)
+    return list_checks(bundle.reference, limits, history.alpha, minimum, favourable)
 
 
-def _load(config: MonitorConfig) -> Bundle:
+def _load(config: MonitorConfig) -> ClassifierBundle:
     return view_binary(load_bundle(config.bundle), config.accepted)
 
 

@@ -90,6 +90,8 @@ class Part:
         Named sets of variants.
     feature_names : tuple of str
         Names of the columns of X; empty where they have none.
+    favourable : int or None
+        As of `Split`: the class whose decisions selection rates are of.
     """
 
     dataset: str
@@ -105,6 +107,7 @@ class Part:
     true_groups: np.ndarray | None = None
     counterfactuals: Mapping[str, CounterfactualSet] = field(default_factory=dict)
     feature_names: tuple[str, ...] = ()
+    favourable: int | None = 1
 
     @property
     def n_samples(self) -> int:

@@ -75,6 +75,43 @@ def test_a_model_is_measured_as_in_a_study(fresh):
             check_options(AuditConfig(**{**asked, **change}))
 
 
+def test_rates_are_of_the_decisions_that_are_good_for_the_person(fresh):
+    """29 CFR 1607.4(D): of the rates of what people want, by every command alike."""
+    split = ff.load("loans", home=fresh)
+    path = fresh / "conf/datasets/loans.yaml"
+    path.write_text(path.read_text().replace("favourable: repaid", "favourable: late"))
+    turned = ff.load("loans", home=fresh)
+    model = ff.create("gbdt", n_estimators=10, max_depth=3).fit(split.train.X, split.train.y)
+    model.save(fresh / "model")
+    before, after = (values(ff.evaluate(model, each.test)) for each in (split, turned))
+    rates = [f"origin={level}" for level in split.test.attributes["origin"]]
+    np.testing.assert_allclose(after["selection_rate"][rates], 1 - before["selection_rate"][rates])
+    wanted = 1 - before["selection_rate"][rates]
+    assert after["selection_rate_ratio", "origin"] == pytest.approx(wanted.min() / wanted.max())
+    same = ("selection_rate_difference", "tpr", "fpr", "gap_max", "auc", "accuracy")
+    for name in same:
+        np.testing.assert_allclose(after[name], before[name])
+    asked = {"model": fresh / "model", "dataset": "loans", "conf": fresh}
+    found = ff.audit(AuditConfig(**asked))
+    assert found.subject["selected"] == "late"
+    rows = found.impact[found.impact["measure"] == "selection_rate"].set_index("level")
+    np.testing.assert_allclose(rows["rate"], wanted)
+    own = values(found.measures)
+    for name in ("selection_rate", "selection_rate_ratio", *same):
+        kept = own[name].index.intersection(after[name].index)
+        np.testing.assert_allclose(own[name][kept], after[name][kept])
+    # Who scores high is who is likely to get what people want.
+    score = 1 - model.predict_proba(turned.test.X)[:, 1]
+    above = pd.Series(score > np.median(score)).groupby(turned.test.group("origin")).mean()
+    rows = found.impact[found.impact["measure"] == "scoring_rate"].set_index("level")
+    np.testing.assert_allclose(rows["rate"], above)
+    noisy = ff.audit(AuditConfig(**asked, level=0.1, attribute="origin"))
+    seen = noisy.bounds[
+        (noisy.bounds["measure"] == "selection_rate") & (noisy.bounds["group"] == "")
+    ]
+    assert (seen["value"] - after["selection_rate", ""]).abs().max() < 1e-9
+
+
 def test_a_bundle_is_audited_on_raw_rows(bundle, judge, tmp_path, monkeypatch):
     rows = make_rows(11, 600).assign(sex=lambda table: table["sex"].where(table.index > 20))
     rows.loc[:4, "income"] = None

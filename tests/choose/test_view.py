@@ -174,7 +174,7 @@ def test_alarms_of_a_regression_are_of_what_is_above_the_median(wages, tmp_path)
     many.to_csv(tmp_path / "poor.csv", index=False)
     changed = run_monitor(table=tmp_path / "poor.csv", **asked)
     assert {"accuracy:all rows"} <= {alarm["name"] for alarm in changed["alarms"]}
-    with pytest.raises(ConfigError, match="--accepted names one of several classes"):
+    with pytest.raises(ConfigError, match="of a regression"):
         run_monitor(table=tmp_path / "same.csv", accepted="high", **asked)
 
 
@@ -205,14 +205,20 @@ def test_several_classes_are_decided_by_their_names(jobs, tmp_path):
     assert is_classifier(bundle)
     accuracy = read_points(choice.study, "linear")["accuracy", ""]
     assert bundle.score(rows, rows["job"]) == pytest.approx(accuracy)
-    most = decided["decision"].mode().iloc[0]
-    assert bundle.manifest["accepted"] == most
+    # Nothing says which job is good for the person, so that one has to be named.
+    assert bundle.manifest["accepted"] is None
     for name in ("audit", "monitor", "explain"):
-        assert summary["commands"][name].endswith(f" --accepted {most}")
+        assert summary["commands"][name].endswith(" --accepted CLASS")
+    table = {"table": home / "data/raw/loans.csv"}
+    with pytest.raises(ConfigError, match="baker, clerk, smith"):
+        ff.audit(**table, model=folder / "bundle")
+    with pytest.raises(ConfigError, match="baker, clerk, smith"):
+        run_monitor(**table, bundle=folder / "bundle", out=tmp_path / "watch")
+    with pytest.raises(ConfigError, match="baker, clerk, smith"):
+        explain(bundle, rows.head(3))
     scored = ff.score(bundle, home / "data/raw/loans.csv", tmp_path / "decisions.parquet")
     written = pd.read_parquet(scored.path)
     assert dict(scored.decided) == written["decision"].value_counts().to_dict()
-    assert f"share of {most}" in (folder / "datasheet.md").read_text()
 
 
 def test_one_of_several_classes_is_audited_watched_and_explained(jobs, tmp_path, monkeypatch):
@@ -246,7 +252,26 @@ def test_one_of_several_classes_is_audited_watched_and_explained(jobs, tmp_path,
     np.testing.assert_allclose(total, decided["score:smith"].head(30), atol=1e-9)
 
 
-def test_a_bundle_of_two_classes_has_no_class_to_name(loans, tmp_path):
+def test_a_bundle_of_two_classes_can_accept_either(loans, tmp_path):
     folder = loans.select().export(tmp_path / "bundle")
-    with pytest.raises(ConfigError, match="the bundle is of two classes"):
-        ff.audit(loans.home / "data/raw/loans.csv", model=folder, accepted="repaid")
+    table = loans.home / "data/raw/loans.csv"
+    asked = {"table": table, "model": folder}
+    usual, other = ff.audit(**asked), ff.audit(**asked, accepted="late")
+    assert [found.subject["selected"] for found in (usual, other)] == ["repaid", "late"]
+    rates = [
+        found.impact.set_index(["measure", "attribute", "level"])["rate"]
+        for found in (usual, other)
+    ]
+    np.testing.assert_allclose(rates[0]["selection_rate"], 1 - rates[1]["selection_rate"])
+    with pytest.raises(ConfigError, match="Did you mean 'repaid'"):
+        ff.audit(**asked, accepted="repay")
+    watched = {}
+    for name in (None, "late"):
+        found = run_monitor(table=table, bundle=folder, out=tmp_path / f"{name}", accepted=name)
+        assert found["bundle"]["selected"] == (name or "repaid")
+        checks = pd.read_csv(tmp_path / f"{name}/checks.csv").set_index("name")
+        watched[name] = checks[["reference", "value"]]
+    one, two = (watched[name].loc["selection_rate:all rows"] for name in (None, "late"))
+    np.testing.assert_allclose(one, 1 - two)
+    one, two = (watched[name].loc["tpr:all rows"] for name in (None, "late"))
+    np.testing.assert_allclose(one, two)

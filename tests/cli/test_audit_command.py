@@ -246,6 +246,7 @@ def test_names_of_groups_are_no_markup_of_the_terminal(capsys):
         {
             "name": "[b]t",
             "budget": 0.05,
+            "subject": {},
             "counts": counts,
             "conclusions": [
                 {**conclusion, "high": 0.2, "verdict": "above"},

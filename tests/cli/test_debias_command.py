@@ -90,7 +90,10 @@ def test_bad_options_are_one_line_and_exit_code_two(scored, fresh):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"scale": "prob"}, r"^--scale is 'prob': input should be 'probability', 'margin' or"),
+        (
+            {"scale": "prob"},
+            r"^--scale is 'prob': input should be 'probability', 'margin', 'signed' or",
+        ),
         ({"rate": 2.0}, r"^--rate is 2.0: input should be less than or equal to 1"),
         ({"apply": "thresholds.json"}, r"^Groups is given beside apply.* Leave out groups"),
         (

@@ -14,7 +14,8 @@ SELECTION = NAMES.index("selection_rate")
 
 @measure(
     "selection_rate_gap_inside",
-    what="share of rows decided 1: first level minus second, inside a level of another attribute",
+    what="share of favourable decisions: first level minus second, inside a level of another "
+    "attribute",
     needs=("decision", "group"),
     direction="zero",
     reference="Alabdulmohsin and Lucic, A near-optimal algorithm for debiasing trained machine "

@@ -25,9 +25,11 @@ class Cells(Outcomes):
     With weight w and decision h (the probability of deciding 1), a row counts w(1 − h) towards
     the decision 0 and wh towards the decision 1. ``count`` has shape (n_levels, 2), ``mass``
     (n_levels, 2, 2), and ``square[k, y, d, e]`` sums w²·h_d·h_e, with h_0 = 1 − h and h_1 = h.
+    ``favourable`` is the decision that is good for the person.
     """
 
     levels: tuple[str, ...]
+    favourable: int = 1
 
 
 def find_memberships(attributes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -92,6 +94,7 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
             table.square[kept],
             table.whole,
             tuple(levels[k] for k in kept),
+            int(task_of(part) == "multiclass" or part.favourable != 0),
         )
     return result
 

@@ -32,7 +32,8 @@ class Rate:
 
 RATES = (
     Rate("accuracy", "share of decisions that equal the label", ((0, 0), (1, 1)), (0, 1), "higher"),
-    Rate("selection_rate", "share of rows decided 1", ((0, 1), (1, 1)), (0, 1), "none"),
+    # Where the favourable class is 0, those decided 0: see `FAVOURING`.
+    Rate("selection_rate", "share of favourable decisions", ((0, 1), (1, 1)), (0, 1), "none"),
     Rate("tpr", "share of positive rows decided 1", ((1, 1),), (1,), "higher"),
     Rate("tnr", "share of negative rows decided 0", ((0, 0),), (0,), "higher"),
     Rate("fpr", "share of negative rows decided 1", ((0, 1),), (0,), "lower"),
@@ -42,14 +43,18 @@ NAMES = tuple(rate.name for rate in RATES)
 TNR, TPR = NAMES.index("tnr"), NAMES.index("tpr")
 NUMERATOR = np.array([[[float((y, d) in r.of) for d in (0, 1)] for y in (0, 1)] for r in RATES])
 DENOMINATOR = np.array([[float(y in r.among) for y in (0, 1)] for r in RATES])
+# The numerators by the class that is favourable: of a selection the decisions change places.
+_SELECTION = np.array([[[r.name == "selection_rate"]] for r in RATES])
+FAVOURING = (np.where(_SELECTION, NUMERATOR[..., ::-1], NUMERATOR), NUMERATOR)
 
 
-def compute_rates(mass: np.ndarray) -> np.ndarray:
+def compute_rates(mass: np.ndarray, favourable: int = 1) -> np.ndarray:
     """Return every rate of every level from sums of shape (..., n_levels, 2, 2).
 
-    The result has shape (..., n_levels, n_rates); it is NaN where the denominator is 0.
+    ``favourable`` is the class that is selected. The result has shape (..., n_levels, n_rates); it
+    is NaN where the denominator is 0.
     """
-    above = np.einsum("...kyd,fyd->...kf", mass, NUMERATOR)
+    above = np.einsum("...kyd,fyd->...kf", mass, FAVOURING[favourable])
     return divide(above, np.einsum("...ky,fy->...kf", mass.sum(axis=-1), DENOMINATOR))
 
 
@@ -74,9 +79,9 @@ def tabulate_rates(cells: Cells, minimum: int) -> RateTable:
     denominator and a is a row's share in the numerator.
     """
     n = np.einsum("ky,fy->kf", cells.count, DENOMINATOR).astype(np.int64)
-    value = np.where(n >= minimum, compute_rates(cells.mass), np.nan)
+    value = np.where(n >= minimum, compute_rates(cells.mass, cells.favourable), np.nan)
     # a − p = Σ_d (N[y, d] − p)·h_d, because h_0 + h_1 = 1.
-    offset = NUMERATOR[None] - value[:, :, None, None]
+    offset = FAVOURING[cells.favourable][None] - value[:, :, None, None]
     squares = np.einsum("kfyd,kfye,kyde,fy->kf", offset, offset, cells.square, DENOMINATOR)
     total = np.einsum("kyd,fy->kf", cells.mass, DENOMINATOR)
     weight = np.einsum("kyde,fy->kf", cells.square, DENOMINATOR)
@@ -176,7 +181,7 @@ def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
     estimable = ~np.isnan(table.value)
     value = aggregate_rates(table.value)
     blocks = [
-        aggregate_rates(np.where(estimable, compute_rates(mass), np.nan))
+        aggregate_rates(np.where(estimable, compute_rates(mass, cells.favourable), np.nan))
         for mass in cells.draw(replicates)
     ]
     draws = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -31,7 +32,10 @@ class Label(Model):
         default=None, description="What class 0 and class 1 are called."
     )
     favourable: Level | None = Field(
-        default=None, description="The class that is good for the person, by its name."
+        default=None,
+        description="The class that is good for the person, by its name; of two classes 1 by "
+        "default. Selection rates are of decisions for it; tpr, fpr and their like are of class 1 "
+        "all the same.",
     )
     meaning: str = Field(default="", description="What the positive class is, in words.")
     range: tuple[float, float] | None = Field(
@@ -40,6 +44,17 @@ class Label(Model):
     clip: bool = Field(
         default=False, description="Whether targets outside ``range`` move to its nearer end."
     )
+
+    def find_favourable(self, classes: Sequence[str]) -> int | None:
+        """Return the code of the favourable class; None where nothing says which of several it is.
+
+        ``classes`` are the names by code. Of two classes a level of the column names one, too.
+        """
+        if self.favourable is None:
+            return 1 if len(classes) == 2 else None
+        if self.favourable in classes:
+            return list(classes).index(self.favourable)
+        return int(self.favourable in (self.positive or ()))
 
     @model_validator(mode="after")
     def _check(self) -> Label:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import repeated
+from fairfrontier.runtime.option import split_names
 
 OTHERS = "others"
 REST = "rest"
@@ -71,6 +72,11 @@ def mark_text(value: Any) -> Any:
 
 Mark = Annotated[str, BeforeValidator(mark_text), Scalar]
 Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
+# As an option of a command: 1,2.
+LevelNames = Annotated[
+    tuple[Level, ...],
+    BeforeValidator(lambda value: listed(split_names(value)), json_schema_input_type=str | Level),
+]
 # Names are written beside every row that they concern.
 LONGEST_NAME = 4096
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]

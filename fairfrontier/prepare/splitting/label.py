@@ -60,15 +60,12 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
             f"{where} has a class of {longest:,} letters, and names have at most {LONGEST_NAME:,}.",
             "Name the classes in fewer letters.",
         )
-    favourable = 1 if label.task == "binary" else None
-    if label.favourable is not None:
-        if label.favourable not in meaning:
-            raise ConfigError(
-                f"{file}: label.favourable: there is no class {label.favourable!r}.",
-                nearest(label.favourable, meaning),
-            )
-        favourable = meaning[label.favourable]
-    return Target(y, classes, favourable)
+    if label.favourable is not None and label.favourable not in meaning:
+        raise ConfigError(
+            f"{file}: label.favourable: there is no class {label.favourable!r}.",
+            nearest(label.favourable, meaning),
+        )
+    return Target(y, classes, label.find_favourable(classes))
 
 
 def _cut(

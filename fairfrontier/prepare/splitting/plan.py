@@ -141,6 +141,7 @@ class Plan:
             weight=convert(self.weight[rows]),
             attributes=self.group_names,
             classes=self.target.classes,
+            favourable=self.target.favourable,
             true_groups=None if self.true_groups is None else convert(self.true_groups[rows]),
             counterfactuals={
                 key: Edits(X, groups, self.attributes, made) for key, made in edits.items()

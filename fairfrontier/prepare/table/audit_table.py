@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeate
 Share = Callable[[float], None]
 # The level of rows whose group is not known.
 UNKNOWN = "unknown"
+# Each is a row of an audit, of about 100 bytes.
+MOST_PERSONS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,12 @@ class DecisionColumns:
         probabilities with which a rule decides 1.
     threshold : float or None
     randomised : bool
-    accepted, positive : str or None
-        The level of decisions, and of labels, that means 1; every other one means 0.
+    accepted, positive : tuple of str
+        The levels of decisions, and of labels, that mean 1; every other one means 0.
+    undecided : tuple of str
+        The levels of decisions that are none: their rows are left out.
     weights : str or None
-        Case weights ≥ 0.
+        Counts of persons, which are whole numbers, or case weights ≥ 0.
     """
 
     groups: tuple[str, ...]
@@ -55,8 +61,9 @@ class DecisionColumns:
     scores: str | None = None
     threshold: float | None = None
     randomised: bool = False
-    accepted: str | None = None
-    positive: str | None = None
+    accepted: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     weights: str | None = None
 
     def used(self) -> dict[str, str]:
@@ -82,6 +89,12 @@ class AuditRows:
         Column of groups -> its levels, sorted.
     weight : ndarray of float64, shape (n,)
         At most 1.
+    facts : mapping
+        What was made of the table's rows: ``table_rows``, where weights count persons and each is a
+        row; ``zeros``, by column, the rows of every level that was read as 0 beside others; rows of
+        the ``undecided`` levels, which were left out.
+    favourable : {0, 1}
+        The class of the decisions that is good for the person.
     """
 
     decision: np.ndarray | None
@@ -90,21 +103,38 @@ class AuditRows:
     codes: np.ndarray
     attributes: dict[str, tuple[str, ...]]
     weight: np.ndarray
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    favourable: int = 1
 
-    def sorted(self) -> AuditRows:
-        """Return the same rows ordered by content, so that sums over them are the same bits."""
-        columns = (self.decision, self.score, self.y)
-        keys = [self.weight, *(column for column in columns if column is not None), *self.codes.T]
-        order = np.lexsort(keys)
-        decision, score, y = (None if column is None else column[order] for column in columns)
+    def favour(self) -> AuditRows:
+        """Return the rows with the decisions for the favourable class, and the scores of it."""
+        if self.favourable == 1:
+            return self
+        decision, score = (
+            None if column is None else 1.0 - column for column in (self.decision, self.score)
+        )
+        return replace(self, decision=decision, score=score, favourable=1)
+
+    def take(self, rows: np.ndarray) -> AuditRows:
+        """Return rows by their positions, each as often as it is named."""
+        decision, score, y = (
+            None if column is None else column[rows]
+            for column in (self.decision, self.score, self.y)
+        )
         return replace(
             self,
             decision=decision,
             score=score,
             y=y,
-            codes=self.codes[order],
-            weight=self.weight[order],
+            codes=self.codes[rows],
+            weight=self.weight[rows],
         )
+
+    def sorted(self) -> AuditRows:
+        """Return the same rows ordered by content, so that sums over them are the same bits."""
+        columns = (self.decision, self.score, self.y)
+        keys = [self.weight, *(column for column in columns if column is not None), *self.codes.T]
+        return self.take(np.lexsort(keys))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +154,8 @@ class DecisionRows:
     weight : ndarray of float64, shape (n,)
     truth : ndarray of int64, shape (n,), or None
         Codes of the true groups among ``levels``, where noise was injected.
+    facts : mapping
+        As of `AuditRows`.
     """
 
     decision: np.ndarray
@@ -132,6 +164,7 @@ class DecisionRows:
     levels: tuple[str, ...]
     weight: np.ndarray
     truth: np.ndarray | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_samples(self) -> int:
@@ -176,7 +209,8 @@ def read_decisions(
     rows = read_audited(path, columns, progress=progress)
     ((_, levels),) = rows.attributes.items()
     decision, y = np.asarray(rows.decision), np.asarray(rows.y)
-    return DecisionRows(decision, y, rows.codes[:, 0], levels, rows.weight).sorted()
+    found = DecisionRows(decision, y, rows.codes[:, 0], levels, rows.weight, facts=rows.facts)
+    return found.sorted()
 
 
 def read_audited(
@@ -188,26 +222,42 @@ def read_audited(
     """Read decisions or scores, groups and, where they are named, labels, as `ScoreTable` does.
 
     Missing groups, and the levels ``unknown``, are the level `UNKNOWN`; where that is None they are
-    refused. ``progress`` is called with the share that has been read. O(n); memory is 8 bytes a row
-    for each column.
+    refused. Weights that are all whole numbers count persons, each of whom becomes a row.
+    ``progress`` is called with the share that has been read. O(n); memory is 8 bytes a row for each
+    column.
 
     Raises
     ------
     ConfigError
-        When the file or a column does not exist, or no row is ``accepted`` or ``positive``.
+        When the file or a column does not exist, or no row has a level that is named.
     DataError
-        For a cell that cannot be used, with its column and row (from 0), and for an empty table.
+        For a cell that cannot be used, with its column and row (from 0), for an empty table, and
+        for more than ``MOST_PERSONS``.
     """
     decided: list[np.ndarray] = []
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     weights: list[np.ndarray] = []
     groups = {name: _Levels(unknown) for name in columns.groups}
-    seen: dict[str, set[str]] = {"accepted": set(), "positive": set()}
+    # The columns of which named levels are 1.
+    named = {
+        option: (str(column), ones, _Levels())
+        for option, column, ones in (
+            ("accepted", columns.decisions, columns.accepted),
+            ("positive", columns.labels, columns.positive),
+        )
+        if ones
+    }
+    left_out = Counter[str]()
     for batch in _read(path, columns.used(), progress):
+        if columns.undecided:
+            codes, present = batch.column(str(columns.decisions)).levels()
+            undecided = np.isin(present, columns.undecided)[codes]
+            left_out.update(present[code] for code in codes[undecided].tolist())
+            batch = batch.keep(~undecided)
         if columns.decisions is not None:
             cells = batch.column(columns.decisions)
-            decided.append(cells.binary(columns.accepted, "accepted", seen["accepted"]))
+            decided.append(cells.binary(columns.accepted, "accepted"))
         if columns.scores is not None:
             cells = batch.column(columns.scores)
             scores.append(cells.numbers())
@@ -217,18 +267,16 @@ def read_audited(
                 decided.append(_read_probabilities(cells, scores[-1]))
         if columns.labels is not None:
             cells = batch.column(columns.labels)
-            labels.append(cells.binary(columns.positive, "positive", seen["positive"]))
+            labels.append(cells.binary(columns.positive, "positive"))
+        for column, _, levels in named.values():
+            levels.add(batch.column(column))
         for name, levels in groups.items():
             levels.add(batch.column(name))
         if columns.weights is not None:
             weights.append(batch.column(columns.weights).weights())
-    for option, column in (("accepted", columns.decisions), ("positive", columns.labels)):
-        one = getattr(columns, option)
-        if one is not None and column is not None and one not in seen[option]:
-            raise ConfigError(
-                f"{path}: column {column!r} never is {one!r} (--{option}).",
-                nearest(one, seen[option]),
-            )
+    if not sum(map(len, groups[columns.groups[0]].codes)):
+        raise DataError(f"{path}: no row has a decision.", "Name fewer levels with --undecided.")
+    _check_seen(path, columns.decisions, columns.undecided, left_out, left_out, "undecided")
     finished = {name: levels.finish() for name, levels in groups.items()}
     for name, (_, occurring) in finished.items():
         tell_spellings(name, occurring)
@@ -245,15 +293,57 @@ def read_audited(
             f"{path}: all weights in column {columns.weights!r} are 0.",
             "Give a row a positive weight, or leave --weights out.",
         )
-    return AuditRows(
+    persons = _count_persons(weight, columns, path)
+    facts: dict[str, Any] = {"undecided": dict(sorted(left_out.items()))} if left_out else {}
+    for option, (column, ones, each) in named.items():
+        code, occurring = each.finish()
+        _check_seen(path, column, ones, occurring, occurring, option)
+        counts = np.bincount(code, persons, len(occurring)).astype(np.int64).tolist()
+        zeros = {level: n for level, n in zip(occurring, counts, strict=True) if level not in ones}
+        if len(zeros) > 1:
+            facts.setdefault("zeros", {})[column] = zeros
+    if persons is not None:
+        facts["table_rows"] = weight.size
+    rows = AuditRows(
         np.concatenate(decided) if decided else None,
         np.concatenate(scores) if scores else None,
         np.concatenate(labels).astype(np.int64) if labels else None,
         codes,
         {name: levels for name, (_, levels) in finished.items()},
         # Only shares matter, and sums of the largest numbers would overflow.
-        weight / weight.max(),
+        weight / weight.max() if persons is None else np.ones(weight.size),
+        facts,
     )
+    return rows if persons is None else rows.take(np.repeat(np.arange(weight.size), persons))
+
+
+def _count_persons(weight: np.ndarray, columns: DecisionColumns, path: Path) -> np.ndarray | None:
+    """Return how many persons each row stands for, int64; None where weights are no counts."""
+    if columns.weights is None or (weight != np.floor(weight)).any():
+        return None
+    if (weight / MOST_PERSONS).sum() > 1:
+        raise DataError(
+            f"{path}: whole numbers in column {columns.weights!r} count persons, and add up to "
+            f"more than {MOST_PERSONS:,}.",
+            "Divide them by their mean if they are the case weights of a survey, or count fewer.",
+        )
+    return weight.astype(np.int64)
+
+
+def _check_seen(
+    path: Path,
+    column: str | None,
+    wanted: Iterable[str],
+    seen: Collection[str],
+    known: Iterable[str],
+    option: str,
+) -> None:
+    """Raise a ConfigError for a level that an option names and the column never has."""
+    for level in wanted:
+        if level not in seen:
+            raise ConfigError(
+                f"{path}: column {column!r} never is {level!r} (--{option}).", nearest(level, known)
+            )
 
 
 def check_unknown(
@@ -324,7 +414,7 @@ class _Levels:
 
     def __init__(self, unknown: Sequence[str] | None = None) -> None:
         """Levels that are ``unknown``, or missing, become one; None refuses missing cells."""
-        self._codes: list[np.ndarray] = []
+        self.codes: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}
         self._unknown = None if unknown is None else {"", MISSING_LEVEL, *unknown}
         # Those of them that occur.
@@ -346,14 +436,14 @@ class _Levels:
             self._numbers.setdefault(level, len(self._numbers)) if level in occurring else -1
             for level in levels
         ]
-        self._codes.append(np.array(numbers)[codes])
+        self.codes.append(np.array(numbers)[codes])
 
     def finish(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return all codes, int64, of the sorted levels."""
         levels = sort_levels(self._numbers)
         code = np.empty(len(levels), dtype=np.int64)
         code[[self._numbers[level] for level in levels]] = np.arange(len(levels))
-        return code[np.concatenate(self._codes)], levels
+        return code[np.concatenate(self.codes)], levels
 
 
 def _read(path: Path, used: Mapping[str, str], progress: Share | None) -> Iterator[Batch]:

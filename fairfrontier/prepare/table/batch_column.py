@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,8 @@ FILL_IN = "Fill it in, or leave the row out"
 class BatchColumn:
     """One column of consecutive rows of a table, of which ``start`` is the number of the first.
 
-    ``option`` is the command-line option that names the column.
+    ``option`` is the command-line option that names the column. Where rows between these were left
+    out, ``places`` are theirs, counted from ``start``.
     """
 
     values: pa.Array
@@ -33,6 +36,11 @@ class BatchColumn:
     option: str
     path: Path
     start: int = 0
+    places: np.ndarray | None = None
+
+    def place(self, row: int) -> int:
+        """Return the number in the table of one of these rows."""
+        return self.start + (row if self.places is None else int(self.places[row]))
 
     def error(self, fault: str, mend: str) -> DataError:
         """Return an error about this column; ``fault`` continues "column 'x' "."""
@@ -42,7 +50,7 @@ class BatchColumn:
         """Raise a DataError about the first row that is wrong, with its value."""
         if wrong.any():
             row = int(wrong.argmax())
-            raise self.error(f"holds {values[row]:g} in row {self.start + row}{reason}", mend)
+            raise self.error(f"holds {values[row]:g} in row {self.place(row)}{reason}", mend)
 
     def refuse_bytes(self) -> None:
         """Raise a DataError unless the cells are text, numbers, truth values or times."""
@@ -67,7 +75,7 @@ class BatchColumn:
             column = pc.if_else(pc.equal(column, ""), None, column)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            raise self.error(f"is missing in row {self.start + row}", mend)
+            raise self.error(f"is missing in row {self.place(row)}", mend)
         return column
 
     def numbers(self) -> np.ndarray:
@@ -82,7 +90,7 @@ class BatchColumn:
             # The first cell that cannot be read ends the shortest head that cannot.
             row = bisect_left(range(len(column)), True, key=lambda i: _holds_words(column[: i + 1]))
             raise self.error(
-                f"holds {column[row].as_py()!r} in row {self.start + row}, which is no number",
+                f"holds {column[row].as_py()!r} in row {self.place(row)}, which is no number",
                 "Correct it, or name a column of numbers.",
             ) from None
         numbers = np.asarray(cells.to_numpy(False))
@@ -126,18 +134,21 @@ class BatchColumn:
         indices = encoded.indices.fill_null(len(values)).to_numpy(False)
         return code[np.asarray(indices)], levels
 
-    def binary(self, one: str | None, option: str, seen: set[str] | None = None) -> np.ndarray:
-        """Return the cells as 0 and 1, float64; the levels that occur are added to ``seen``.
+    def binary(
+        self, ones: Collection[str], option: str, seen: Counter[str] | None = None
+    ) -> np.ndarray:
+        """Return the cells as 0 and 1, float64; the rows of each level are added to ``seen``.
 
-        ``one`` is the level that means 1, every other one meaning 0; without it the cells must be
-        0 and 1, or false and true. ``option`` is the one to set where they are not.
+        ``ones`` are the levels that mean 1, every other one meaning 0; without any the cells must
+        be 0 and 1, or false and true. ``option`` is the one to set where they are not.
         """
         self.present()
         codes, levels = self.levels()
         if seen is not None:
-            seen.update(levels[code] for code in np.unique(codes))
-        if one is not None:
-            meaning = {level: float(level == one) for level in levels}
+            present, rows = np.unique(codes, return_counts=True)
+            seen.update({levels[code]: int(n) for code, n in zip(present, rows, strict=True)})
+        if ones:
+            meaning = {level: float(level in ones) for level in levels}
         else:
             meaning = dict.fromkeys(ZERO, 0.0) | dict.fromkeys(ONE, 1.0)
         cells = np.array([meaning.get(level, np.nan) for level in levels])[codes]
@@ -145,7 +156,7 @@ class BatchColumn:
         if unknown.any():
             row = int(unknown.argmax())
             raise self.error(
-                f"holds {levels[codes[row]]!r} in row {self.start + row}, which is neither 0 nor 1",
+                f"holds {levels[codes[row]]!r} in row {self.place(row)}, which is neither 0 nor 1",
                 f"Name the level that means 1 with --{option}.",
             )
         return np.asarray(cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,9 @@ from fairfrontier.prepare.table.stream import (
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
-Scale = Literal["probability", "margin", "signed"]
-BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
+Scale = Literal["probability", "margin", "signed", "points"]
+ANY = (-np.inf, np.inf)
+BOUNDS = {"probability": (0.0, 1.0), "margin": ANY, "signed": (-1.0, 1.0), "points": ANY}
 # Scores may exceed their bounds by rounding.
 # Standard errors take sums of the squares of weights and of their products.
 MOST_WEIGHT = 1e70
@@ -47,20 +49,20 @@ class ScoreColumns:
         Protected attributes; the combinations of their levels are the groups.
     labels : str or None
         True outcomes: 0 and 1, false and true, or any levels where ``positive`` is given.
-    positive : str or None
-        The level of ``labels`` that means 1; every other one means 0.
+    positive : tuple of str
+        The levels of ``labels`` that mean 1; every other one means 0.
     weights : str or None
         Case weights ≥ 0.
     ids : str or None
         Row ids, whole numbers or text; the row number, from 0, by default.
-    scale : {"probability", "margin", "signed"}
-        Scores in [0, 1], log odds, or [−1, 1].
+    scale : {"probability", "margin", "signed", "points"}
+        Scores in [0, 1], log odds, [−1, 1], or any numbers of which only the order counts.
     """
 
     scores: str
     groups: tuple[str, ...]
     labels: str | None = None
-    positive: str | None = None
+    positive: tuple[str, ...] = ()
     weights: str | None = None
     ids: str | None = None
     scale: Scale = "probability"
@@ -132,6 +134,8 @@ class ScoreTable:
         self.path = path
         self.columns = columns
         self._batch_rows = batch_rows or BATCH_ROWS
+        # Of levels of labels that were read as 0 beside others, the rows; by their column.
+        self.zeros: dict[str, dict[str, int]] = {}
         check_table(path, columns.used())
 
     def digest(self) -> str:
@@ -147,19 +151,25 @@ class ScoreTable:
             For a cell that cannot be used, with its column and its row (from 0); for a file that
             is damaged or empty.
         ConfigError
-            When no label is ``positive``.
+            When a level of ``positive`` never occurs.
         """
-        seen: set[str] = set()
+        seen = Counter[str]()
         for batch in read_rows(self.path, self.columns.used(), self._batch_rows):
             yield self._convert(batch, seen)
-        positive = self.columns.positive
-        if positive is not None and positive not in seen:
-            raise ConfigError(
-                f"{self.path}: column {self.columns.labels!r} never is {positive!r} (--positive).",
-                nearest(positive, seen),
-            )
+        zeros = {
+            level: n for level, n in sorted(seen.items()) if level not in self.columns.positive
+        }
+        if self.columns.positive and len(zeros) > 1:
+            self.zeros = {str(self.columns.labels): zeros}
+        for positive in self.columns.positive:
+            if positive not in seen:
+                raise ConfigError(
+                    f"{self.path}: column {self.columns.labels!r} never is {positive!r} "
+                    "(--positive).",
+                    nearest(positive, seen),
+                )
 
-    def _convert(self, batch: Batch, seen: set[str]) -> ScoreBatch:
+    def _convert(self, batch: Batch, seen: Counter[str]) -> ScoreBatch:
         columns, start, n = self.columns, batch.start, batch.raw.num_rows
         column = batch.column(columns.scores)
         score = column.numbers()
@@ -168,7 +178,8 @@ class ScoreTable:
             (score < low - SLACK) | (score > high + SLACK),
             score,
             f", and a {columns.scale} score lies in {low:g} to {high:g}",
-            "Set the scale of the scores with --scale: probability, margin or signed.",
+            "Set the scale of the scores with --scale: points where only their order counts, as of "
+            "credit points or deciles; else probability, margin (log odds) or signed.",
         )
         groups = [batch.column(name).levels() for name in columns.groups]
         if math.prod(len(levels) for _, levels in groups) >= 2**63:

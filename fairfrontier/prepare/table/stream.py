@@ -9,10 +9,11 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
@@ -43,7 +44,8 @@ class Batch:
     """Consecutive rows of a table.
 
     ``used`` maps the columns to the options that name them, ``start`` is the number of the first
-    row, and ``share`` says how much of the table has been read, from 0 to 1.
+    row, and ``share`` says how much of the table has been read, from 0 to 1. Where rows were left
+    out, ``places`` are those of the others, counted from ``start``.
     """
 
     raw: pa.RecordBatch
@@ -51,6 +53,7 @@ class Batch:
     path: Path
     start: int
     share: float
+    places: np.ndarray | None = None
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -67,7 +70,12 @@ class Batch:
 
     def column(self, name: str) -> BatchColumn:
         """Return a column by its name."""
-        return BatchColumn(self.raw.column(name), name, self.used[name], self.path, self.start)
+        cells, option = self.raw.column(name), self.used[name]
+        return BatchColumn(cells, name, option, self.path, self.start, self.places)
+
+    def keep(self, rows: np.ndarray) -> Batch:
+        """Return the batch with some of its rows, bool of shape (n,)."""
+        return replace(self, raw=self.raw.filter(pa.array(rows)), places=np.flatnonzero(rows))
 
 
 def list_files(path: Path) -> list[Path]:

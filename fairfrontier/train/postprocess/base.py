@@ -21,7 +21,14 @@ from fairfrontier.train.postprocess.rule import FittedRule, measure_rates
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
+# What rules of tables take beside: scores by their order, as knots of a score and f.
+Points = Literal["points"]
+Knots = Sequence[tuple[float, float]]
 
+# Closer to −1 or 1 nobody tells scores apart.
+SATURATED = 1e-6
+# Standard errors of an AUC below ½ that are no chance.
+DOUBT = 3.0
 # Up to this many combinations of levels, groups are numbered by counting.
 MOST_CELLS = 1 << 20
 
@@ -92,7 +99,11 @@ class PostProcessor(Classifier):
     def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of a fit as f ∈ [−1, 1], and its labels as codes of ``classes_``."""
         rows, codes = super().validate_training(as_column(X), y, *aligned)
-        return read_scores(rows, self.scale, self.name), codes
+        signed = read_scores(rows, self.scale, self.name)
+        if 2 * count_saturated(np.ravel(rows), signed) > signed.size:
+            raise refuse_saturated(self.name)
+        refuse_backward(signed, codes, np.ones(signed.size), f"The scores that {self.name} got")
+        return signed, codes
 
     def validate_rows(self, X: Any) -> np.ndarray:
         """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
@@ -289,12 +300,12 @@ def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return cells, codes.reshape(-1).astype(np.int64)
 
 
-def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
+def read_scores(X: np.ndarray, scale: Scale | Points, name: str, knots: Knots = ()) -> np.ndarray:
     """Return scores as f(x) ∈ [−1, 1], an estimate of 2 P(Y=1|x) − 1, shape (n_samples,).
 
     X has shape (n_samples,) or (n_samples, 1): a probability p becomes 2p − 1, a margin m (log
-    odds) tanh(m/2). DataError, about ``name``, is raised for another shape, NaN, or values outside
-    the scale.
+    odds) tanh(m/2), and points are read off ``knots``, ascending pairs of a score and f. DataError,
+    about ``name``, is raised for another shape, NaN, or values outside the scale.
     """
     score = np.asarray(X, dtype=np.float64)
     score = score[:, 0] if score.ndim == 2 and score.shape[1] == 1 else score
@@ -307,6 +318,8 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
         raise DataError(f"{name} got scores that are not finite.", "Leave such rows out.")
     if scale == "margin":
         return np.asarray(2.0 * expit(score) - 1.0)
+    if scale == "points":
+        return np.asarray(np.interp(score, *np.array(knots).T))
     low = 0.0 if scale == "probability" else -1.0
     if score.size and (score.min() < low - 1e-9 or score.max() > 1.0 + 1e-9):
         raise DataError(
@@ -318,12 +331,52 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
     return 2.0 * score - 1.0 if scale == "probability" else score
 
 
-def rescale(signed: float, scale: Scale) -> float | None:
+def count_saturated(score: np.ndarray, signed: np.ndarray) -> int:
+    """Return how many rows of different scores are all but −1 or 1, where their order is lost."""
+    ends = np.abs(signed) > 1.0 - SATURATED
+    return int(ends.sum()) if np.unique(score[ends]).size > 2 else 0
+
+
+def refuse_saturated(name: str) -> DataError:
+    """Return an error about log odds most of which are as good as certain."""
+    return DataError(
+        f"Most scores of {name} are a probability of 0 or 1 as log odds, which they hardly are.",
+        "Say what they are: for `fairfrontier debias --scale points` only their order counts.",
+    )
+
+
+def refuse_backward(signed: np.ndarray, y: np.ndarray, weight: np.ndarray, what: str) -> None:
+    """Raise a DataError for scores by which rows of label 0 are surely above those of label 1.
+
+    That is where the AUC is more than ``DOUBT`` standard errors below ½, by the variance that it
+    has by chance, (n_0 + n_1 + 1)/(12 n_0 n_1). O(n log n).
+    """
+    _, rank = np.unique(signed, return_inverse=True)
+    positive, negative = (np.bincount(rank, weight * (y == label)) for label in (1, 0))
+    total = weight.sum()
+    if not (positive.sum() > 0 and negative.sum() > 0):
+        return
+    below = np.cumsum(negative) - negative / 2
+    auc = float((positive * below).sum() / (positive.sum() * negative.sum()))
+    size = total**2 / (weight**2).sum()
+    ones, zeros = size * positive.sum() / total, size * negative.sum() / total
+    if auc < 0.5 - DOUBT * math.sqrt((ones + zeros + 1) / (12 * ones * zeros)):
+        raise DataError(
+            f"{what} predict the opposite of the labels: their AUC is {auc:.2f}, below 0.50.",
+            "Turn them around if lower scores mean that label 1 is more likely (1 - score of "
+            "probabilities, else -score), or name the other level as the positive one.",
+        )
+
+
+def rescale(signed: float, scale: Scale | Points, knots: Knots = ()) -> float | None:
     """Return a point of [−1, 1] on the scale of the scores; None outside."""
     if not -1.0 <= signed <= 1.0:
         return None
     if scale == "probability":
         return (signed + 1.0) / 2.0
+    if scale == "points":
+        score, f = np.array(knots).T
+        return float(np.interp(signed, f, score)) if f[0] <= signed <= f[-1] else None
     if scale == "margin":
         return None if abs(signed) == 1.0 else 2.0 * math.atanh(signed)
     return signed

@@ -19,7 +19,7 @@ from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.runtime.text_file import read_json
-from fairfrontier.train.postprocess.base import PostProcessor, rescale
+from fairfrontier.train.postprocess.base import Knots, PostProcessor, rescale
 from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, RampRule, ThresholdRule
@@ -30,6 +30,7 @@ SIGNED = {
     "probability": "f = 2 * score - 1",
     "margin": "f = 2 / (1 + exp(-score)) - 1",
     "signed": "f = score",
+    "points": "f is on straight lines between the knots (score, f), and constant beyond them",
 }
 RAMP = "h = min(1, max(0, (f - threshold) / width))"
 STEP = "h = 1 if f > threshold, h = coin if f == threshold, else h = 0"
@@ -76,6 +77,15 @@ class ScoreSection(Model):
     column: str
     scale: Scale
     signed: str
+    knots: tuple[tuple[float, float], ...] = Field((), max_length=1000, exclude_if=lambda x: not x)
+
+    @model_validator(mode="after")
+    def _check(self) -> ScoreSection:
+        table, ranked = np.array(self.knots or [(0.0, -1.0)]), self.scale == "points"
+        rising = np.isfinite(table).all() and (np.diff(table, axis=0) > 0).all()
+        if not rising or np.abs(table[:, 1]).max() > 1.0 or bool(self.knots) != ranked:
+            raise fault("no knots of points ascend within -1 to 1", "Fit the rule again.")
+        return self
 
 
 class GroupSection(Model):
@@ -231,17 +241,16 @@ class Rulebook(Model):
 
     def _list_statements(self) -> Iterator[tuple[str, Any, Any]]:
         """Yield what the file says of how decisions are made: its key, its value, and the truth."""
-        rule, scale = self.decision_rule, self.score.scale
-        yield "score.signed", self.score.signed, SIGNED[scale]
+        rule, score = self.decision_rule, self.score
+        yield "score.signed", score.signed, SIGNED[score.scale]
         yield "groups.levels", self.groups.levels, LEVELS
         yield "rule.formula", self.rule.formula, _state_formula(rule)
         yield "draw.algorithm", self.draw.algorithm, DRAW
         yield "draw.ids", self.draw.ids, IDS
         yield "draw.check", dict(self.draw.check), check_draws(self.draw.seed)
         for position, group in enumerate(self.thresholds):
-            for key, meant in _describe_group(rule, position, scale).items():
-                value = getattr(group, key)
-                if not _agree(value, meant):
+            for key, meant in _describe_group(rule, position, score.scale, score.knots).items():
+                if not _agree(value := getattr(group, key), meant):
                     yield f"thresholds.{position}.{key}", value, meant
 
     @property
@@ -404,6 +413,7 @@ def make_rulebook(
     rows: int,
     criterion: str = "parity",
     unseen: str = "refuse",
+    knots: Knots = (),
 ) -> Rulebook:
     """Return a fitted rule as a document.
 
@@ -415,12 +425,12 @@ def make_rulebook(
     # Rounding must not move a share out of 0 to 1.
     shares = np.clip(rates, 0.0, 1.0).tolist()
     thresholds = tuple(
-        _describe_group(rule, code, scale) | {"group": dict(zip(columns, cell, strict=True)),
+        _describe_group(rule, code, scale, knots) | {"group": dict(zip(columns, cell, strict=True)),
                                               "n": int(counts[code]), "rate": shares[code]}
         for code, cell in enumerate(cells)
     )  # fmt: skip
     data = {
-        "score": ScoreSection(column=score, scale=scale, signed=SIGNED[scale]),
+        "score": {"column": score, "scale": scale, "signed": SIGNED[scale], "knots": knots},
         "groups": GroupSection(columns=columns, unseen=unseen),
         "rule": RuleSection(width=width, formula=_state_formula(rule)),
         "thresholds": thresholds,
@@ -449,11 +459,11 @@ def _agree(stated: Any, meant: Any) -> bool:
     return math.isclose(stated, meant, abs_tol=1e-9)
 
 
-def _describe_group(rule: DecisionRule, code: int, scale: Scale) -> dict[str, Any]:
+def _describe_group(rule: DecisionRule, code: int, *scale: Any) -> dict[str, Any]:
     """Return the fields of one group's rule."""
     if isinstance(rule, MixtureRule):
         own = rule.threshold[code].tolist()
-        cuts = [rescale(threshold, scale) for threshold in own]
+        cuts = [rescale(each, *scale) for each in own]
         return {"thresholds": own, "shares": rule.share[code].tolist(), "cuts": cuts}
     if isinstance(rule, RampRule):
         slope = float(rule.slope[code])
@@ -463,8 +473,8 @@ def _describe_group(rule: DecisionRule, code: int, scale: Scale) -> dict[str, An
     return {
         "threshold": threshold,
         "coin": float(rule.coin[code]),
-        "zero_up_to": rescale(threshold, scale),
-        "one_from": rescale(threshold + rule.width, scale),
+        "zero_up_to": rescale(threshold, *scale),
+        "one_from": rescale(threshold + rule.width, *scale),
     }
 
 

@@ -130,7 +130,9 @@ def test_a_level_that_is_called_missing_is_a_level(tmp_path):
 
 
 def test_the_largest_weights_do_not_overflow(tmp_path):
-    make_frame().assign(w=1e308).to_csv(tmp_path / "a.csv", index=False)
+    frame = make_frame().assign(w=1e308)
+    frame.loc[0, "w"] = 0.5
+    frame.to_csv(tmp_path / "a.csv", index=False)
     rows = read_decisions(tmp_path / "a.csv", COLUMNS)
     assert rows.shares().sum() == pytest.approx(1)
 

@@ -49,7 +49,7 @@ def test_parquet_csv_gzip_tabs_and_folders_read_the_same(tmp_path):
             "id": np.arange(50)[::-1],
         }
     )
-    columns = ScoreColumns("s", ("sex", "age"), "y", None, "w", "id")
+    columns = ScoreColumns("s", ("sex", "age"), "y", (), "w", "id")
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
     frame.to_csv(tmp_path / "b.csv", index=False)
     (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes(), mtime=0))
@@ -81,7 +81,7 @@ def test_types_of_columns_do_not_matter(tmp_path):
     pq.write_table(table, tmp_path / "b.parquet")
     assert read(tmp_path / "b.parquet") == plain
     yes = write(tmp_path / "c.parquet", y=["no", "yes", "yes"])
-    assert read(yes, ScoreColumns("s", ("sex",), "y", "yes")) == plain
+    assert read(yes, ScoreColumns("s", ("sex",), "y", ("yes",))) == plain
 
 
 def test_missing_groups_are_a_level_and_numbers_are_written_as_levels(tmp_path):
@@ -138,7 +138,7 @@ def test_ids_are_numbers_or_digests_of_text():
 def test_a_cell_that_cannot_be_used_is_named(tmp_path, columns, told):
     path = write(tmp_path / "a.parquet", **{"w": [1.0, 1, 1], "id": [1, 2, 3], **columns})
     with pytest.raises(DataError, match=told):
-        read(path, ScoreColumns("s", ("sex",), "y", None, "w", "id"))
+        read(path, ScoreColumns("s", ("sex",), "y", (), "w", "id"))
 
 
 def test_rows_are_counted_over_batches(tmp_path):
@@ -155,7 +155,7 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
     with pytest.raises(ConfigError, match=r"no column 'sexx' \(--groups\). Did you mean 'sex'"):
         ScoreTable(path, ScoreColumns("s", ("sexx",)))
     with pytest.raises(ConfigError, match=r"never is 'yess' \(--positive\). Did you mean 'yes'"):
-        read(path, ScoreColumns("s", ("sex",), "y", "yess"))
+        read(path, ScoreColumns("s", ("sex",), "y", ("yess",)))
     with pytest.raises(ConfigError, match=r"Did you mean 'a\.parquet'"):
         ScoreTable(tmp_path / "b.parquet", COLUMNS)
     pd.DataFrame({"s": 0.5, "sex": np.arange(2000)}).to_parquet(path)
