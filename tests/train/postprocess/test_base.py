@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier import create
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.train.postprocess.base import choose_columns, number_cells, read_scores
 
 
@@ -34,6 +35,14 @@ def test_columns_are_chosen_by_number():
     for wrong in (3, [-1], []):
         with pytest.raises(ConfigError, match="columns"):
             choose_columns(groups, wrong, "x")
+
+
+def test_rows_without_a_group_are_refused():
+    score, y = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
+    rule = create("group_thresholds", randomized=False).fit(score, y, groups=[0, 0, 1, 1])
+    assert rule.predict(score, groups=[0, 0, 1, 1]).shape == (4,)
+    with pytest.raises(InputError):
+        rule.predict(score, groups=[0])
 
 
 def test_scores_become_signed():
