@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 to 3.13 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test watch test-all test-once test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
+.PHONY: help setup reproduce test watch test-all test-once test-fetched test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
 
 # PYTHON=/path/to/python3.13 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -60,6 +60,10 @@ test-all: develop  ## run the tests with the slow ones
 
 test-once: develop  ## run the tests of whole processes that depend on no seed of hashes
 	@$(RUN) -m pytest $(SPREAD) -m "once and not gpu" $(PYTEST)
+
+test-fetched: develop  ## fetch the tables and the encoder that are not committed, and test them
+	@$(RUN) -m tests.prepare.fetched
+	@$(RUN) -m pytest -n 0 -m fetched $(PYTEST)
 
 test-seeds: develop  ## run what keys, orders and draws are made of under three seeds of Python's hashes
 	@for seed in 0 1 2; do \

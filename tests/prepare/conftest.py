@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,6 @@ from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.column import keep_rows
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.config import parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from tests.prepare.source.server import Server, serve
@@ -133,17 +131,14 @@ def gender() -> Swap:
     return read_vocabulary(Swap, "gender")
 
 
-def count_rows(home: Path) -> dict[str, int | None]:
-    """Return how many rows each dataset of a project keeps; None where its table is not here."""
-    found: dict[str, int | None] = {}
-    for path in sorted((home / "conf" / "datasets").glob("*.yaml")):
-        config = read_dataset(path, home)
-        source = find_source(config.source, path, home)
-        found[config.dataset] = None
-        if source is not None:
-            with suppress(ConfigError, DataError):
-                config = config.model_copy(update={"source": source})
-                frame = read_corpus(config, home, path).frame
-                check_columns(config, frame.columns, path)
-                found[config.dataset] = len(keep_rows(frame, config, path))
-    return found
+def count_rows(home: Path, name: str) -> int | None:
+    """Return how many rows a dataset of a project keeps; None where its table is not here."""
+    path = home / "conf" / "datasets" / f"{name}.yaml"
+    config = read_dataset(path, home)
+    source = find_source(config.source, path, home)
+    if source is None:
+        return None
+    config = config.model_copy(update={"source": source})
+    frame = read_corpus(config, home, path).frame
+    check_columns(config, frame.columns, path)
+    return len(keep_rows(frame, config, path))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from fairfrontier.prepare.config.encoder import read_encoder
 from fairfrontier.prepare.embedding import transformer as module
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder
-from fairfrontier.prepare.source.fetch import find
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.embedding.graph import DIMENSION, TOKEN, VOCABULARY, make_config
 from tests.prepare.embedding.sentence import SENTENCES
+from tests.prepare.fetched import require_files
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tokenizers")
@@ -167,16 +167,14 @@ def test_a_graph_with_other_inputs_or_no_numbers_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory):
-    config = read_encoder("minilm", ROOT)
-    for file in (config.weights, config.tokenizer):
-        if find(file.sources, file.sha256, ROOT) is None:
-            pytest.skip("MiniLM is not in data/cache/downloads")
-    encoder = TransformerEncoder(config, ROOT)
+    require_files("minilm")
+    encoder = TransformerEncoder(read_encoder("minilm", ROOT), ROOT)
     cache = module.VectorCache(tmp_path_factory.mktemp("cache"), encoder.digest, 384)
     encoder.cache = cache
     return encoder
 
 
+@pytest.mark.fetched
 def test_minilm_gives_a_text_the_same_bytes_alone_and_in_any_batch(minilm):
     texts = SENTENCES[::7]
     tokens = [np.array(minilm._tokenizer.encode(text).ids, dtype=np.int64) for text in texts]
@@ -191,6 +189,7 @@ def test_minilm_gives_a_text_the_same_bytes_alone_and_in_any_batch(minilm):
     assert together.tobytes() == alone.tobytes()
 
 
+@pytest.mark.fetched
 def test_minilm_knows_what_sentences_are_about(minilm):
     vectors = minilm.encode(
         ["A cat sat on the mat.", "A kitten rests on a rug.", "Shares fell in New York."]
