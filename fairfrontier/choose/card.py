@@ -16,9 +16,11 @@ import pandas as pd
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from fairfrontier.choose.choice import find_passed
 from fairfrontier.choose.explanation import Explanation
 from fairfrontier.choose.export import Export
 from fairfrontier.choose.judgement import judge
+from fairfrontier.choose.query import write_bounds
 from fairfrontier.evaluate.verb import leave_out_small, tabulate
 from fairfrontier.figure.explanation import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.prepare.config.dataset import DatasetConfig
@@ -102,6 +104,10 @@ def describe_card(
         "selected": [
             (name, value, choice.certified.get(name), *_read(measures, name))
             for name, value in choice.selected.items()
+        ],
+        "passed": [
+            row | {"bound": write_bounds({row["name"]: row["bound"]})}
+            for row in find_passed(choice.bounds, table).to_dict("records")
         ],
         "measures": [
             (name, *_read(measures, name))

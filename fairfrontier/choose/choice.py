@@ -8,11 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.export import export_choice
-from fairfrontier.choose.mixture import Mixture
+from fairfrontier.choose.mixture import TOLERANCE, Mixture
 from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.study.frontier import orient
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
@@ -47,6 +49,8 @@ class Choice:
         Where the rule that post-processes it is stored.
     study : Study
         What it was chosen from.
+    bounds : mapping of str to float
+        What was asked of measures on the rows of the choice.
     """
 
     method: str
@@ -58,6 +62,7 @@ class Choice:
     post_processor: Path | None
     study: Study
     certified: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Any:
@@ -71,6 +76,11 @@ class Choice:
     def components(self) -> tuple[tuple[Choice, float], ...]:
         """Itself, with the probability 1 that it decides."""
         return ((self, 1.0),)
+
+    @property
+    def passed(self) -> pd.DataFrame:
+        """The bounds that `measures` do not keep; see `find_passed`."""
+        return find_passed(self.bounds, self.measures)
 
     def find_split(self) -> SplitRequest:
         """Return the split that the model was trained on."""
@@ -93,7 +103,7 @@ class MixedChoice:
         The two settings, with their own models and measures.
     share : float
         The probability that the second decides.
-    selected, certified : mapping of str to float
+    selected, certified, bounds : mapping of str to float
         As of a `Choice`, of the mixture, in expectation over the draws.
     measures : DataFrame
         name and value on the test rows of every measure that follows from the rates of both.
@@ -105,6 +115,7 @@ class MixedChoice:
     selected: Mapping[str, float]
     measures: pd.DataFrame
     certified: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -121,6 +132,11 @@ class MixedChoice:
         """Both settings, each with the probability that it decides."""
         return ((self.first, 1.0 - self.share), (self.second, self.share))
 
+    @property
+    def passed(self) -> pd.DataFrame:
+        """The bounds that `measures` do not keep; see `find_passed`."""
+        return find_passed(self.bounds, self.measures)
+
     def export(self, folder: str | Path, **options: Any) -> Path:
         """Write the bundle of this choice to a new folder; see `export_choice`."""
         return export_choice(self, folder, **options)
@@ -129,3 +145,16 @@ class MixedChoice:
     def model(self) -> Mixture:
         """Both models, with the draw by row id."""
         return Mixture(self.first.model, self.second.model, self.share)
+
+
+def find_passed(bounds: Mapping[str, float], measures: pd.DataFrame) -> pd.DataFrame:
+    """Return the bounds that measures do not keep, or of which nothing is known.
+
+    The columns are name, bound, value, low and high; the last three are NaN where not known.
+    """
+    table = measures.set_index("name").reindex(index=[*bounds], columns=["value", "low", "high"])
+    table.insert(0, "bound", pd.Series(bounds, dtype=np.float64))
+    scores = [orient(str(name), row[["bound", "value"]]) for name, row in table.iterrows()]
+    # Not kept where it is NaN, either.
+    passed = [not value >= bound - TOLERANCE for bound, value in scores]
+    return table[passed].rename_axis("name").reset_index()

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fairfrontier.choose.bundle import MANIFEST, ClassifierBundle
 from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
@@ -26,7 +28,7 @@ from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
-from fairfrontier.runtime.text_file import read_json, to_csv, write_json
+from fairfrontier.runtime.text_file import list_rows, read_json, to_csv, write_json
 from fairfrontier.runtime.writer import replacing
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
@@ -106,6 +108,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         "part": card["part"],
         "selected": dict(choice.selected),
         "certified": dict(choice.certified),
+        "passed": list_rows(pd.DataFrame(card["passed"])),
         "needed_groups": list(export.bundle.needed_groups),
         "folder": FOLDER,
         "commands": commands,
@@ -128,8 +131,8 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
     swept = list_swept(choice.study.frontier)
-    shown = {"folder": str(folder), "commands": here, "measures": card["table"], "swept": swept}
-    return summary | shown
+    tables = {"measures": card["table"], "passed": card["passed"]}
+    return summary | tables | {"folder": str(folder), "commands": here, "swept": swept}
 
 
 def list_commands(

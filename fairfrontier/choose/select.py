@@ -240,7 +240,8 @@ def select(
         found = mix_compared(compared, measure, bounds, confidence)
         if found is not None:
             first, second = (
-                _describe(study, *compared.row(position), seed, fits) for position in found[:2]
+                _describe(study, *compared.row(position), seed, fits, bounds)
+                for position in found[:2]
             )
             return _mix(study, first, second, found[2], part)
     scores, excess = compared.scores, compared.find_excess()
@@ -252,7 +253,7 @@ def select(
         within = np.flatnonzero(excess <= 0)
         kept = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
         best = int(within[apply_policy(policy, np.column_stack(kept))])
-    return _describe(study, *compared.row(best), seed, fits)
+    return _describe(study, *compared.row(best), seed, fits, bounds)
 
 
 def _explain(
@@ -376,11 +377,17 @@ def _mix(study: Study, first: Choice, second: Choice, share: float, part: str) -
         selected={name: values[part][name] for name in first.selected},
         measures=pd.DataFrame(values["test"].items(), columns=["name", "value"]),
         certified={name: mean(name) for name in first.certified},
+        bounds=first.bounds,
     )
 
 
 def _describe(
-    study: Study, selected: pd.Series, certified: pd.Series, seed: int | None, fits: pd.DataFrame
+    study: Study,
+    selected: pd.Series,
+    certified: pd.Series,
+    seed: int | None,
+    fits: pd.DataFrame,
+    bounds: Mapping[str, float],
 ) -> Choice:
     """Return a setting, which names the row of what it was selected by, with its stored model."""
     method, setting = cast("tuple[str, str]", selected.name)
@@ -417,6 +424,7 @@ def _describe(
         post_processor=folders[1] if len(folders) > 1 else None,
         study=study,
         certified={str(name): float(value) for name, value in certified.items()},
+        bounds=bounds,
     )
 
 

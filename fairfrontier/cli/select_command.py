@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairfrontier.cli.table import join_interval, print_table, write_setting
-from fairfrontier.cli.terminal import log_to_terminal, show
+from fairfrontier.cli.terminal import log_to_terminal, say, show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def show_choice(summary: dict[str, Any]) -> None:
     title = f"chosen: {_name_models(summary['models'], summary['swept'])}"
     complete = str(Path(summary["folder"]) / "measures.csv")
     print_table(title, pd.DataFrame(rows).fillna("-"), keep=KEPT, complete=complete)
+    for row in summary["passed"]:
+        say(
+            f"Warning: {row['bound']} was asked for on {summary['part']}, and does not hold on "
+            f"test, where the value is {join_interval(row['value'], row['low'], row['high'])}."
+        )
     needed = summary["needed_groups"]
     if needed:
         show(

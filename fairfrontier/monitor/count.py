@@ -140,7 +140,7 @@ def count_period(
     ConfigError
         When a column is missing, that of labels among them where ``labelled``.
     DataError
-        When no row could be decided, or none has a label where ``labelled``.
+        When no row could be decided, none has a label where ``labelled``, or an id occurs twice.
 
     Notes
     -----
@@ -149,7 +149,7 @@ def count_period(
     groups, reference = Groups(bundle), bundle.reference
     used = find_columns(bundle, path, row_id, bundle.encoder.names, labelled=labelled)
     refused: Counter[str] = Counter()
-    tally, kept = Tally(groups), []
+    tally, kept, ids = Tally(groups), [], []
     unknown = np.zeros(len(bundle.encoder.names), dtype=np.int64)
     described = {SCORE: reference["score"], **reference["features"]}
     binned: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def count_period(
         label = np.full(accepted.sum(), np.nan)
         if bundle.encoder.config.label.column in frame:
             label = bundle.encoder.read_labels(frame[accepted], path)
-        _, words = read_ids(frame, row_id)
+        names, words = read_ids(frame, row_id)
         batch = draw_batches(words)[accepted]
         codes = groups.find(rows.groups[accepted])
         unknown += (rows.groups[accepted] < 0).sum(axis=0)
@@ -171,9 +171,12 @@ def count_period(
         for name, each in described.items():
             binned[name] = binned.get(name, 0) + count_column(columns[name], each)
         if row_id is not None:
+            ids.append(pd.Series(names).astype("str"))
             values = {ID: decided.loc[accepted, "id"].astype("str"), PROBABILITY: probability}
             of_groups = {f"group:{name}": codes[name].astype(np.int32) for name in codes if name}
             kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label, **of_groups}))
+    # Of a row that comes twice, no later label says which of the two it is of.
+    _refuse_repeated(pd.concat([pd.Series(dtype="str"), *ids]), str(path))
     counts = tally.tabulate()
     everyone = counts.loc[counts["attribute"] == "", list(COUNTED)].sum()
     check_decided(everyone["rows"], refused, path)
@@ -214,11 +217,7 @@ def count_labels(
     ids = pd.Index(kept[ID])
     values = np.full(len(kept), np.nan)
     seen = np.zeros(len(kept), dtype=bool)
-    if not ids.is_unique:
-        raise DataError(
-            f"The row id {ids[ids.duplicated()][0]!r} occurs twice in the period {period}.",
-            "Labels can come later only where every row has an id of its own.",
-        )
+    _refuse_repeated(kept[ID], f"the period {period}")
     used = _name_label_columns(bundle, path, row_id, period)
     for frame in read_frames(bundle, path, used, report):
         names, _ = read_ids(frame, row_id)
@@ -247,6 +246,15 @@ def count_labels(
     tally.add(codes, batch, probability, values[new], decided=True)
     kept = kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
     return tally.tabulate(), kept, int((labelled & ~new).sum())
+
+
+def _refuse_repeated(ids: pd.Series, where: str) -> None:
+    repeated = ids[ids.duplicated()]
+    if len(repeated):
+        raise DataError(
+            f"The row id {repeated.iloc[0]!r} occurs twice in {where}.",
+            "Give every row an id of its own, or name another column of ids with --row-id.",
+        )
 
 
 def draw_batches(words: np.ndarray) -> np.ndarray:

@@ -73,6 +73,25 @@ def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, c
     assert written == ["fairfrontier", "select", "loans", config.query]
 
 
+def test_a_bound_that_test_rows_pass_is_told_on_the_terminal_and_in_the_card(loans, ask, capsys):
+    folder = loans.folder / "choice"
+    points = loans.points[(loans.points["measure"] == "accuracy") & (loans.points["group"] == "")]
+    table = points.pivot_table(index="method", columns="part", values="value")
+    # Between what the best model has on validation and, less, on test.
+    method = table["validation"].idxmax()
+    bound = float(table.loc[method, ["validation", "test"]].mean())
+    for least, passed in ((bound, True), (0.1, False)):
+        config = ask(f"max accuracy subject to accuracy >= {least}")
+        summary = write_choice(choose(config), config)
+        show_choice(summary)
+        told = capsys.readouterr().err
+        value = f"{table.loc[method, 'test']:.3f}"
+        assert (value in told) == passed
+        assert len(json.loads((folder / "choice.json").read_text())["passed"]) == passed
+        for name in ("card.md", "card.html"):
+            assert ("does not hold on test" in (folder / name).read_text()) == passed
+
+
 def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
     config = ask(f"max accuracy subject to {DIFFERENCE} <= 0.15")
     write_choice(choose(config), config)

@@ -91,6 +91,16 @@ def test_bounds_hold_on_validation_and_test_is_reported(study):
     assert reported.to_dict() == {ACCURACY: pytest.approx(0.81), DIFFERENCE: pytest.approx(0.05)}
 
 
+def test_a_bound_that_is_passed_on_test_rows_is_told(study):
+    assert select(study, ACCURACY, {DIFFERENCE: 0.05}).passed.empty
+    (passed,) = select(study, ACCURACY, {DIFFERENCE: 0.045}).passed.to_dict("records")
+    assert (passed["name"], passed["bound"]) == (DIFFERENCE, 0.045)
+    assert passed["value"] == pytest.approx(0.05)
+    assert passed["low"] < passed["value"] < passed["high"]
+    (least,) = select(study, DIFFERENCE, {ACCURACY: 0.85}).passed.to_dict("records")
+    assert (least["name"], least["value"]) == (ACCURACY, pytest.approx(0.8))
+
+
 def test_a_bound_that_is_met_but_for_rounding_is_met(study):
     path = study.folder / "points.parquet"
     points = pd.read_parquet(path)

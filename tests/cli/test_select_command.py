@@ -28,6 +28,7 @@ def test_what_a_bound_is_asked_of_stays_on_a_narrow_terminal(models, said, capsy
             "selected": {"balanced_accuracy": 0.741, name: 0.028},
             "part": "validation",
             "certified": {name: 0.049},
+            "passed": [],
             "models": models,
             "swept": {"gbdt": ["max_depth"], "constant": []},
             "folder": "results/loans/choice",

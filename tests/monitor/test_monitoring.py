@@ -139,11 +139,19 @@ def test_labels_written_another_way_are_refused_and_can_be_corrected(keep, later
         assert keep(pd.concat([rows, extra]), "W1").new["ignored"] == 200
 
 
+@pytest.mark.parametrize("undecided", [False, True])
+def test_a_row_that_comes_twice_is_not_counted_twice(keep, tmp_path, undecided):
+    rows = make_rows(5, 60)
+    again = rows.iloc[[7]].assign(income="much") if undecided else rows.iloc[[7]]
+    with pytest.raises(DataError, match="'5-7' occurs twice"):
+        keep(pd.concat([rows, again]).drop(columns="outcome"), "W1")
+    assert not (tmp_path / "history").exists()
+    assert keep(rows.drop(columns="outcome"), "W1").new["rows"] == 60
+    assert keep(rows, "W1").new["labels"] == 60
+
+
 def test_labels_need_row_ids_of_their_own(keep):
     rows = make_rows(5, 60)
-    keep(rows.drop(columns="outcome").assign(case=1), "W1")
-    with pytest.raises(DataError, match="'1' occurs twice in the period W1"):
-        keep(rows, "W1")
     keep(rows.drop(columns="outcome"), "W2")
     with pytest.raises(ConfigError, match="no column 'outcome' of labels"):
         keep(rows.drop(columns="outcome").iloc[1:], "W2")
