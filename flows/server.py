@@ -50,7 +50,7 @@ POLL_SECONDS = 0.5
 AUTHENTICATION = "PREFECT_API_AUTH_STRING"
 # The user interface asks for a password without saying where it is.
 SIGN_IN = """<style>body:has(input[placeholder="admin:pass"])::after {
-content: "The password is the line in data/prefect/secret, in the folder of the project.";
+content: "The password is in the file that `make serve` names, data/prefect/secret by default.";
 position: fixed; bottom: 2rem; left: 0; right: 0; text-align: center; font: 1rem sans-serif;
 }</style></head>"""
 Scope = Literal["run", "serve"]

@@ -49,7 +49,9 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
 
         crash_dead_runs()
         say(f"Prefect's server and user interface: {server.url.removesuffix('/api')}")
-        say(f"Its password is the line in {server.secret}.")
+        say(f"Its password is the line in {server.secret}. For Prefect's own command, in a shell:")
+        secret = shlex.quote(str(server.secret))
+        say(f"  export PREFECT_API_URL={server.url} PREFECT_API_AUTH_STRING=$(cat {secret})")
         asyncio.run(_create_pool())
         register_deployments()
         say(f"Deployments are registered; the worker of pool {POOL!r} waits. Ctrl-C ends it all.")

@@ -154,7 +154,8 @@ def find_passed(bounds: Mapping[str, float], measures: pd.DataFrame) -> pd.DataF
     """
     table = measures.set_index("name").reindex(index=[*bounds], columns=["value", "low", "high"])
     table.insert(0, "bound", pd.Series(bounds, dtype=np.float64))
-    scores = [orient(str(name), row[["bound", "value"]]) for name, row in table.iterrows()]
+    pairs = table[["bound", "value"]].to_numpy()
+    scores = [orient(name, pair) for name, pair in zip(bounds, pairs, strict=True)]
     # Not kept where it is NaN, either.
     passed = [not value >= bound - TOLERANCE for bound, value in scores]
     return table[passed].rename_axis("name").reset_index()

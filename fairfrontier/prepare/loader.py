@@ -69,7 +69,8 @@ def load(
         Share of rows whose group is wrong, in place of the shares under the YAML's
         ``perturb: noisy_groups``, which lists the attributes.
     progress : callable, optional
-        Called with (name, bytes that arrived, bytes in total or None) while a file is fetched.
+        Called with (name, bytes that arrived, bytes in total or None) while a file is fetched, and
+        with (name, texts done, texts in total) while texts are cleaned and encoded.
 
     Returns
     -------
@@ -156,7 +157,7 @@ class FittedTable:
 def fit_table(request: Request, progress: Progress | None = None) -> FittedTable:
     """Read a table, decide its parts, and fit the encoder on its training rows."""
     config, root, path = request.config, request.home, request.file
-    table = read_corpus(config, root, path)
+    table = read_corpus(config, root, path, progress)
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
     request = replace(request, config=config)

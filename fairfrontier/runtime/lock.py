@@ -67,5 +67,7 @@ def _name_holder(handle: int) -> str:
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             words = line.split()
             if words[1] == "FLOCK" and place in words:
-                return f"process {words[4]}"
+                # Threads of one process wait for each other, too.
+                own = words[4] == str(os.getpid())
+                return "another step of this run" if own else f"process {words[4]}"
     return "another process"

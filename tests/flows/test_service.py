@@ -35,7 +35,7 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(
         with opener.open(f"{OWN}/ui-settings", timeout=10) as answer:
             assert json.load(answer)["api_url"] == f"{OWN}/api"
         with opener.open(f"{OWN}/", timeout=10) as answer:
-            assert b"The password is the line in" in answer.read()
+            assert b"The password is in the file" in answer.read()
         # What would run other code, were it listened to.
         told, _ = start_run(
             fresh,

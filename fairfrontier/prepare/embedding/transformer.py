@@ -26,6 +26,8 @@ LIBRARIES = ("onnxruntime", "tokenizers")
 BATCH_TOKENS = 512
 # Some seconds of work: what is lost when the process is killed.
 FLUSH_TEXTS = 256
+# Texts that are split into tokens between two signs of progress, and its name.
+SHOWN_TEXTS, SPLITTING = 1000, "tokens for"
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
@@ -127,12 +129,14 @@ class TransformerEncoder(TextEncoder):
         listed = list_texts(texts)
         with show_progress(progress, COUNT) as show:
             report = partial(show, f"{ENCODING} {self.name}")
-            return self.cache.look_up(listed, self._flushes, report)
+            return self.cache.look_up(listed, partial(self._flushes, show=show), report)
 
-    def _flushes(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _flushes(
+        self, texts: Sequence[str], show: Progress
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors, in batches worth a transaction."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in self._batches(texts):
+        for batch in self._batches(texts, show):
             waiting.append(batch)
             if sum(len(positions) for positions, _ in waiting) >= FLUSH_TEXTS:
                 yield _join(waiting)
@@ -140,13 +144,17 @@ class TransformerEncoder(TextEncoder):
         if waiting:
             yield _join(waiting)
 
-    def _batches(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _batches(
+        self, texts: Sequence[str], show: Progress = lambda *_: None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors of batches, from the longest texts to the shortest.
 
         Texts that are cut to the same tokens are run once.
         """
         alike: dict[bytes, list[int]] = {}
         for position, text in enumerate(texts):
+            if position and position % SHOWN_TEXTS == 0:
+                show(f"{SPLITTING} {self.name}", position, len(texts))
             # One by one: the library's own batches would take every core.
             tokens = np.array(self._tokenizer.encode(text).ids, dtype=np.int64)
             alike.setdefault(tokens.tobytes(), []).append(position)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,16 +16,20 @@ Progress = Callable[[str, int, int | None], None]
 # What a bar shows of bytes, and of things counted one by one.
 BYTES = ("DownloadColumn", "TransferSpeedColumn")
 COUNT = ("MofNCompleteColumn",)
+# Seconds until the first line where no terminal shows a bar, and between lines.
+FIRST_SECONDS, BETWEEN_SECONDS = 10.0, 30.0
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
 def show_progress(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Progress]:
     """Yield a callback that moves a bar on standard error, and calls ``also``.
 
-    The bar is for terminals, and for the main thread only: workers and scheduled runs are quiet.
+    The bar is for terminals, and for the main thread only: elsewhere what takes longer than some
+    seconds is logged, a line now and then.
     """
     if threading.current_thread() is not threading.main_thread() or not sys.stderr.isatty():
-        yield also or (lambda *_: None)
+        yield _log_lines(also, " bytes" if shown is BYTES else "")
         return
     from rich import progress as bars
     from rich.console import Console
@@ -45,3 +51,27 @@ def show_progress(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Pro
                 also(name, arrived, total)
 
         yield move
+
+
+def _log_lines(also: Progress | None, unit: str) -> Progress:
+    due = time.monotonic() + FIRST_SECONDS
+    begun: dict[str, tuple[float, int]] = {}
+
+    def move(name: str, arrived: int, total: int | None) -> None:
+        nonlocal due
+        now = time.monotonic()
+        # What was there before took no time.
+        start, before = begun.setdefault(name, (now, arrived))
+        if now > due:
+            due = now + BETWEEN_SECONDS
+            of, left = "", ""
+            if total:
+                of = f" of {total:,}"
+                if arrived > before:
+                    rest = (now - start) * (total - arrived) / (arrived - before)
+                    left = f", about {rest:.0f} s left"
+            _log.info("%s: %s%s%s%s", name, f"{arrived:,}", of, unit, left)
+        if also is not None:
+            also(name, arrived, total)
+
+    return move

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Text
 from fairfrontier.prepare.config.vocabulary import Terms, name_word
+from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.table import Table, check_digest, list_files, read_table
 from fairfrontier.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
@@ -23,9 +24,17 @@ from fairfrontier.runtime.store import hash_file
 if TYPE_CHECKING:
     from fairfrontier.prepare.config.dataset import DatasetConfig
 
+# Texts that are cleaned and searched between two signs of progress, and its name.
+BLOCK_TEXTS, CLEANING = 1 << 11, "cleaning texts"
 
-def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
-    """Read the table of a dataset, with the columns that its section ``text`` adds."""
+
+def read_corpus(
+    config: DatasetConfig, home: Path, file: Path, progress: Progress | None = None
+) -> Table:
+    """Read the table of a dataset, with the columns that its section ``text`` adds.
+
+    ``progress`` is called with (name, texts done, texts in total) while texts are cleaned.
+    """
     text, source, folder = config.text, config.source, file.parent
     if text is None:
         return read_table(source, home, folder)
@@ -42,16 +51,19 @@ def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
         check_digest(path, digest, expected)
     shape = dict(config.shape())
     description = {"files": digests, "source": shape["source"], "text": shape["text"]}
-    frame = recall_table(
-        lambda: prepare_texts(read_table(source, home, folder).frame, text, file),
-        description,
-        home,
-        __name__,
-    )
+    with show_progress(progress, COUNT) as show:
+        frame = recall_table(
+            lambda: prepare_texts(read_table(source, home, folder).frame, text, file, show),
+            description,
+            home,
+            __name__,
+        )
     return Table(frame, digests)
 
 
-def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataFrame:
+def prepare_texts(
+    frame: pd.DataFrame, text: Text, file: Path | str, show: Progress = lambda *_: None
+) -> pd.DataFrame:
     """Clean the texts of a table, mask words, and add columns for what the texts mention.
 
     The rows stay the same; the text's column and those of ``lower`` are rewritten, ``text.makes``
@@ -85,14 +97,24 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     if text.mask is not None and text.mask.tokens is not None:
         # Tokens are those of the raw text.
         texts = _mask_tokens(texts, frame, text.mask, file)
-    texts = clean_texts(texts, dict(text.replace))
-    if text.mask is not None and text.mask.column is not None:
-        texts = mask_words(texts, as_levels(frame[text.mask.column]), text.mask.by)
-    if text.first is not None:
-        texts = [keep_words(cell, text.first) for cell in texts]
-    frame[text.column] = pd.array(texts, dtype="str")
-    frame[WORDS] = np.array([len(cell.split()) for cell in texts], dtype=np.float64)
-    return frame.assign(**(count_mentions(texts, text.mentions) if text.mentions else {}))
+    masked = as_levels(frame[text.mask.column]) if text.mask and text.mask.column else None
+    cleaned: list[str] = []
+    mentioned = []
+    for start in range(0, max(len(texts), 1), BLOCK_TEXTS):
+        show(CLEANING, start, len(texts))
+        block = slice(start, start + BLOCK_TEXTS)
+        some = clean_texts(texts[block], dict(text.replace))
+        if text.mask is not None and masked is not None:
+            some = mask_words(some, masked.iloc[block], text.mask.by)
+        if text.first is not None:
+            some = [keep_words(cell, text.first) for cell in some]
+        cleaned += some
+        if text.mentions:
+            mentioned.append(pd.DataFrame(count_mentions(some, text.mentions)))
+    frame[text.column] = pd.array(cleaned, dtype="str")
+    frame[WORDS] = np.array([len(cell.split()) for cell in cleaned], dtype=np.float64)
+    counted = pd.concat(mentioned).set_axis(frame.index) if mentioned else frame[[]]
+    return frame.assign(**counted)
 
 
 def unwrap(text: str, mark: str) -> str:

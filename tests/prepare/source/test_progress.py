@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import threading
 
+from fairfrontier.prepare.source import progress
 from fairfrontier.prepare.source.progress import BYTES, COUNT, show_progress
 
 
@@ -64,6 +66,16 @@ def test_other_threads_are_quiet(monkeypatch):
     thread.join()
     assert terminal.getvalue() == ""
     assert len(seen) == 4
+
+
+def test_what_takes_long_without_a_terminal_is_logged_now_and_then(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with caplog.at_level(logging.INFO, "fairfrontier"), show_progress(None, COUNT) as tell:
+        for clock[0] in range(0, 200, 5):
+            tell("encoding", 400 + int(clock[0]), 1000)
+    assert len(caplog.messages) == 6
+    assert caplog.messages[0] == "encoding: 415 of 1,000, about 585 s left"
 
 
 def test_without_a_terminal_nothing_is_written(capsys):

@@ -11,6 +11,7 @@ from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.text import Text
 from fairfrontier.prepare.source.fetch import find_source
+from fairfrontier.prepare.text import corpus
 from fairfrontier.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import fingerprint
@@ -123,6 +124,18 @@ def test_votes_are_fetched_like_the_table(project, tmp_path):
     assert found is not None
     assert found.votes.path.path == str(kept / "votes.tsv")
     assert load(path, home=tmp_path).train.n_samples > 0
+
+
+def test_texts_are_cleaned_in_blocks_and_progress_is_told(identity, monkeypatch):
+    frame = pd.DataFrame({"text": [f"a  {word}" for word in ("gay", "red", "GAY cat")] * 3})
+    told = []
+    text = Text.model_validate({"column": "text", "first": 2, "mentions": identity.model_dump()})
+    whole = prepare_texts(frame, text, "x.yaml")
+    monkeypatch.setattr(corpus, "BLOCK_TEXTS", 4)
+    blocks = prepare_texts(frame, text, "x.yaml", lambda *each: told.append(each[1:]))
+    pd.testing.assert_frame_equal(blocks, whole)
+    assert blocks["text:terms"].tolist() == [1, 0, 1] * 3
+    assert told == [(0, 9), (4, 9), (8, 9)]
 
 
 def test_occupations_are_masked_and_written_in_lower_case(tmp_path, occupations):
