@@ -47,9 +47,9 @@ from fairfrontier.prepare.table.table import (
     check_digest,
     check_part,
     check_same,
-    check_start,
     make_frame,
     open_parquet,
+    read_header,
     read_text,
     text_errors,
     text_options,
@@ -63,6 +63,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError, explain_missing
 from fairfrontier.runtime.store import hash_file
 
 BLOCK_BYTES = 64 * 2**20
+# What Dask looks at before it reads, no more than a block.
+SAMPLE_BYTES = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ def _parquet(path: Path, source: Source) -> tuple[list[str], list[Delayed]]:
 
 def _row_group(path: Path, source: Source, group: int) -> pd.DataFrame:
     with parquet_errors(path), open_parquet(path, path, path.stat().st_size, source) as opened:
-        return make_frame(opened.decode(opened.file.read_row_group(group)))
+        return tidy_typed(make_frame(opened.decode(opened.file.read_row_group(group))), source)
 
 
 def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[Delayed]]:
@@ -127,13 +129,14 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
             if zipped and stream.seek(most + 1) > most:
                 raise refuse_growth(path, most)
         with _open(path, zipped=zipped) as stream:
-            check_start(stream, path, source, skip_rows)
+            header = read_header(stream, path, source, skip_rows)
         try:
             frame = dd.read_csv(
                 str(path),
                 blocksize=None if zipped else BLOCK_BYTES,
+                sample=min(SAMPLE_BYTES, BLOCK_BYTES),
                 compression="gzip" if zipped else None,
-                **text_options(source, skip_rows),
+                **text_options(source, header),
             )
         except (pd.errors.ParserError, UnicodeError):
             raise
@@ -142,7 +145,8 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
                 f"{path} cannot be cut into blocks of rows: {str(error).strip().splitlines()[0]}",
                 "Check its quotes and the ends of its lines.",
             ) from None
-    return [str(name).strip() for name in frame.columns], frame.to_delayed()
+    pieces = [delayed(tidy_text)(piece, path, source, header) for piece in frame.to_delayed()]
+    return header.columns, pieces
 
 
 def _read_all(path: Path, source: Source, skip_rows: int) -> pd.DataFrame:
@@ -156,8 +160,6 @@ def _open(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
 
 
 def _clean(frame: pd.DataFrame, source: Source, part: str | None, path: Path) -> pd.DataFrame:
-    typed = source.format == "parquet"
-    frame = tidy_typed(frame, source) if typed else tidy_text(frame, path, source)
     frame = frame if part is None else frame.assign(**{PART_COLUMN: part})
     return join_dummies(frame, source, path)
 

@@ -99,7 +99,7 @@ def test_the_other_level_of_a_binary_column_is_known_too(
     encoder = RowEncoder.load(tmp_path)
     people = people.dropna()
     assert not encoder.encode(people).unseen
-    written = people["owner"].map({True: "TRUE", False: "N/K"}).where(people.index % 2 == 0, False)
+    written = people["owner"].map({True: "Yes", False: "N/K"}).where(people.index % 2 == 0, False)
     rows = encoder.encode(people.assign(owner=written))
     wrong = ~written.isin([False, *(["N/K"] if declared else [])]).to_numpy()
     assert np.array_equal(rows.unseen["owner"], wrong)

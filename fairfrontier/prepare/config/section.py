@@ -21,12 +21,18 @@ OTHERS = "others"
 REST = "rest"
 # Software without a type for whole numbers with missing cells writes 2 as 2.0.
 WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
+# R and Excel write TRUE, Python True, databases true.
+TRUTH = re.compile(r"^(?i:true|false)$")
 
 
 def level_text(value: Any) -> Any:
-    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and " 2.0" are all "2"."""
+    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and " 2.0" are all "2".
+
+    Truth values are True and False, whatever program wrote them.
+    """
     if isinstance(value, str):
-        return WHOLE_NUMBER.sub(r"\1", value.strip())
+        text = value.strip()
+        return text.capitalize() if TRUTH.match(text) else WHOLE_NUMBER.sub(r"\1", text)
     if isinstance(value, Integral):
         return str(value)
     if isinstance(value, Real):

@@ -74,24 +74,32 @@ def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | Non
     except DAMAGE:
         return None
     with archive:
-        names = [
-            info.filename
-            for info in archive.infolist()
-            # A damaged name may be empty, which ``is_dir`` does not take.
-            if not info.filename.endswith("/") and not info.filename.startswith(SHADOW)
-        ]
-        if SPREADSHEET in names:
+        name = name_member(archive, path, limit)
+        if name is None:
             return None
-        if len(names) != 1:
-            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-            raise DataError(
-                f"{path} is a zip archive of {len(names)} files ({shown or 'it is empty'}).",
-                "Extract the table, or name it with `file` beside the archive's url.",
-            )
-        if archive.getinfo(names[0]).file_size > limit:
-            raise refuse_growth(path, limit)
-        with open_member(archive, names[0], path) as member:
+        with open_member(archive, name, path) as member:
             return member.read()
+
+
+def name_member(archive: zipfile.ZipFile, path: Path, limit: int) -> str | None:
+    """Return the name of the only file in an archive; None for a spreadsheet."""
+    names = [
+        info.filename
+        for info in archive.infolist()
+        # A damaged name may be empty, which ``is_dir`` does not take.
+        if not info.filename.endswith("/") and not info.filename.startswith(SHADOW)
+    ]
+    if SPREADSHEET in names:
+        return None
+    if len(names) != 1:
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        raise DataError(
+            f"{path} is a zip archive of {len(names)} files ({shown or 'it is empty'}).",
+            "Extract the table, or name it with `file` beside the archive's url.",
+        )
+    if archive.getinfo(names[0]).file_size > limit:
+        raise refuse_growth(path, limit)
+    return names[0]
 
 
 @contextmanager

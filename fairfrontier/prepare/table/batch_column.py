@@ -19,7 +19,7 @@ from fairfrontier.runtime.errors import DataError
 
 # A column with more levels is no protected attribute, but a number or a name.
 MAX_LEVELS = 1000
-ZERO, ONE = ("0", "False", "false"), ("1", "True", "true")
+ZERO, ONE = ("0", "False"), ("1", "True")
 FILL_IN = "Fill it in, or leave the row out"
 
 
@@ -71,8 +71,6 @@ class BatchColumn:
     def present(self, mend: str = f"{FILL_IN}.") -> pa.Array:
         """Return the cells, decoded and stripped of blanks; a missing one raises a DataError."""
         column = _decode(self.values)
-        if is_text(column.type):
-            column = pc.if_else(pc.equal(column, ""), None, column)
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise self.error(f"is missing in row {self.place(row)}", mend)
@@ -196,7 +194,7 @@ def _holds_words(cells: pa.Array) -> bool:
 
 
 def _decode(column: pa.Array) -> pa.Array:
-    """Return a column without its dictionary, without NaN and, where it is text, without blanks."""
+    """Return a column without its dictionary, NaN and empty text, and text without blanks."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_bytes(column.type):
@@ -204,7 +202,8 @@ def _decode(column: pa.Array) -> pa.Array:
         with suppress(pa.ArrowInvalid):
             column = column.cast(pa.string())
     if is_text(column.type):
-        return pc.utf8_trim_whitespace(column.cast(pa.string()))
+        text = pc.utf8_trim_whitespace(column.cast(pa.string()))
+        return pc.if_else(pc.equal(text, ""), None, text)
     if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
         # Arrow counts no levels of these.
         return column.cast(pa.decimal128(column.type.precision, column.type.scale))

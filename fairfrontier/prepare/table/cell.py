@@ -73,11 +73,12 @@ def _take_text(column: pd.Series) -> pd.Series:
 def clean_cells(column: pd.Series, source: Source) -> pd.Series:
     """Return a column of text without marked cells and blanks behind, numbers as Python's.
 
-    A mark is compared with what the file holds, where a blank behind is part of the cell, and as a
-    number with numbers.
+    A mark is compared with what the file holds, with blanks behind it and without, and as a number
+    with numbers.
     """
-    cells = rewrite_numbers(rewrite_named(column.str.rstrip(), source), source)
-    return cells.mask(column.isin(["", *source.missing]) | equal_marks(cells, source))
+    text = column.str.rstrip()
+    cells, marks = rewrite_numbers(rewrite_named(text, source), source), ["", *source.missing]
+    return cells.mask(column.isin(marks) | text.isin(marks) | equal_marks(cells, source))
 
 
 def equal_marks(column: pd.Series, source: Source) -> np.ndarray:

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
+from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, Condition, level_text
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
 
@@ -83,14 +83,16 @@ def find_merged(values: Iterable[Any]) -> bool:
 
 
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
-    """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
+    """Return a column as level text: 2, 2.0 and "2.0" are all "2", TRUE and true are True.
 
-    Text loses the blanks at its ends. What a cell becomes depends on no other one. Bytes are read
-    as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more raise a DataError that
-    begins with ``where``.
+    Missing cells stay missing. Text loses the blanks at its ends. What a cell becomes depends on no
+    other one. Bytes are read as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more
+    raise a DataError that begins with ``where``.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         text = column.str.strip().astype("str")
+        if (truth := text.str.match(TRUTH.pattern, na=False)).any():
+            text = text.mask(truth, text.str.capitalize())
         # To compile the pattern takes longer than to look at most columns.
         if not text.str.contains(".0", regex=False).any():
             return text

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -19,14 +20,26 @@ import pyarrow as pa
 from pyarrow import csv
 
 from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
+from fairfrontier.prepare.source.archive import (
+    ZIP_START,
+    most_unpacked,
+    name_member,
+    open_member,
+    refuse_growth,
+)
 from fairfrontier.prepare.table.batch_column import BatchColumn
-from fairfrontier.prepare.table.parquet import PlainParquet, memory_error
+from fairfrontier.prepare.table.header import Header, find_header, read_start
+from fairfrontier.prepare.table.parquet import PlainParquet, count_bytes, memory_error
+from fairfrontier.prepare.table.sniff import Known, find_source, read_typed
 from fairfrontier.prepare.table.table import (
     check_header,
+    clean_text,
     list_parquet,
     make_frame,
     refuse_missing,
+    text_errors,
+    text_options,
+    tidy_text,
     unpack,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -127,45 +140,55 @@ def name_used(columns: object, options: Sequence[str]) -> dict[str, str]:
 def check_table(path: Path, used: Mapping[str, str], source: Source | None = None) -> list[Path]:
     """Return the files of a table, all of which have the used columns; no row is read.
 
-    ``used`` maps columns to the options that name them. Text is written as ``source`` says, by
-    default in UTF-8 with the separator that the file's name stands for. A ConfigError says what is
-    not there.
+    ``used`` maps columns to the options that name them. How text is written is found out, by
+    ``source``, that of a study, where it may be written so. A ConfigError says what is not there.
     """
     files = list_files(path)
     for file in files:
-        names = read_names(file, source)
+        names = read_names(file, source, used)
         check_header(names, file)
         for column, option in used.items():
             if column not in names:
-                mend = nearest(column, names)
-                if len(names) == 1 and re.search("[;\t|]", names[0]):
-                    mend = "Separate its columns by commas, or by tabs in a file named .tsv."
-                raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
+                raise ConfigError(
+                    f"{file} has no column {column!r} (--{option}).", nearest(column, names)
+                )
     return files
 
 
-def read_names(path: Path, source: Source | None = None) -> list[str]:
-    """Return the names of a file's columns; those of text without blanks around them."""
+def read_names(path: Path, source: Source | None = None, named: Collection[str] = ()) -> list[str]:
+    """Return the names of a file's columns; those of text without blanks around them.
+
+    A first row of numbers that has all those ``named`` is a header.
+    """
     with _explain(path):
         if _is_parquet(path):
             with _open_parquet(path) as opened:
                 return list(opened.schema.names)
-        return list(_read_header(path, source))
+        if (typed := _load_typed(path, stamp(path))) is not None:
+            return list(typed.column_names)
+        known = None if source is None else Known.of(source)
+        return _describe(path, stamp(path), known, frozenset(named)).header.columns
 
 
 def read_rows(
-    path: Path, used: Mapping[str, str], rows: int, source: Source | None = None
+    path: Path,
+    used: Mapping[str, str],
+    rows: int,
+    source: Source | None = None,
+    missing: Sequence[str] | None = None,
 ) -> Iterator[Batch]:
     """Yield the used columns of a table in batches that hold rows.
 
     A batch has at most ``rows`` rows, of text also those of a block of ``BLOCK_BYTES`` alone. Every
-    cell of text is text, and an empty one is missing. A table without rows raises a DataError.
+    cell of text is text, and an empty one is missing, as are those with a mark, by default one of
+    those that `init` knows; of a study's ``source`` its reader finds them. A table without rows
+    raises a DataError.
     """
     files = check_table(path, used, source)
     total = sum(file.stat().st_size for file in files) or 1
     done = start = 0
     for file in files:
-        for raw, position in _read_file(file, list(used), rows, source):
+        for raw, position in _read_file(file, list(used), rows, source, missing):
             for first in range(0, raw.num_rows, rows):
                 part = raw.slice(first, rows)
                 yield Batch(part, used, path, start, (done + position) / total)
@@ -176,20 +199,43 @@ def read_rows(
 
 
 def _read_file(
-    path: Path, wanted: Sequence[str], rows: int, source: Source | None
+    path: Path,
+    wanted: Sequence[str],
+    rows: int,
+    source: Source | None,
+    missing: Sequence[str] | None,
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     """Yield batches, and how many bytes of the file were read for them."""
+    size = path.stat().st_size
     with _explain(path):
         if not _is_parquet(path):
-            yield from _read_text(path, wanted, source)
+            if (typed := _load_typed(path, stamp(path))) is not None:
+                for batch in typed.select(wanted).to_batches(rows):
+                    yield batch, size
+                return
+            known = None if source is None else Known.of(source)
+            form = _describe(path, stamp(path), known, frozenset(wanted))
+            if missing is not None:
+                marked = form.source.model_copy(update={"missing": tuple(missing)})
+                form = replace(form, source=marked)
+            yield from _read_text(path, wanted, form)
             return
         with _open_parquet(path) as opened:
             # As text a cell takes two bytes or more.
             opened.check_cells(2, wanted)
-            size, count, read = path.stat().st_size, opened.metadata.num_rows or 1, 0
+            count, read = opened.metadata.num_rows or 1, 0
             for batch in opened.file.iter_batches(rows, columns=list(wanted)):
                 read += batch.num_rows
                 yield opened.decode(batch), size * read / count
+
+
+@lru_cache(maxsize=1)
+def _load_typed(path: Path, _: Stamp) -> pa.Table | None:
+    """Return a table of which no part can be read; None for another one."""
+    table = read_typed(path)
+    if table is not None and count_bytes(table) > (most := most_unpacked(path.stat().st_size)):
+        raise refuse_growth(path, most, PLAIN)
+    return table
 
 
 def _is_parquet(path: Path) -> bool:
@@ -211,6 +257,7 @@ DAMAGE = (
     UnicodeDecodeError,
     EOFError,
     zlib.error,
+    BadZipFile,
 )
 
 
@@ -225,64 +272,110 @@ class _Unpacked(gzip.GzipFile):
 
 
 @contextmanager
-def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
-    """Yield the text of a file, unzipped, and the file itself, whose position is read."""
+def _open_text(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Yield the text of a file, unpacked, and the file itself, whose position is read."""
     with path.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
+        start = file.read(len(ZIP_START))
         file.seek(0)
-        text = _Unpacked(path, fileobj=file) if zipped else file
-        yield pa.PythonFile(text, mode="r"), file
+        if start == ZIP_START:
+            with ZipFile(file) as archive:
+                name = name_member(archive, path, most_unpacked(path.stat().st_size))
+                with open_member(archive, str(name), path) as member:
+                    yield member, file
+        else:
+            zipped = start[:2] == b"\x1f\x8b"
+            yield cast("IO[bytes]", _Unpacked(path, fileobj=file) if zipped else file), file
 
 
-def _parse_options(path: Path, source: Source | None) -> csv.ParseOptions:
-    tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
-    separator = "\t" if tabs else ","
-    if source is not None and source.format == "csv" and source.separator != ",":
-        separator = source.separator
-    return csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """How a text table is written; Arrow does not read one that is ``loose``."""
+
+    source: Source
+    header: Header
+    loose: bool
 
 
-def _find_encoding(source: Source | None) -> str:
-    return (source.encoding if source is not None else None) or "utf8"
-
-
-def _read_header(path: Path, source: Source | None) -> dict[str, str]:
-    """Return stripped column name -> name as written."""
-    with _open_text(path) as (stream, _):
-        start = bytes(stream.read(1 << 20))
+@lru_cache(maxsize=64)
+def _describe(path: Path, _: Stamp, known: Known | None, named: frozenset[str]) -> _Form:
+    """Find out how a text table is written, by its first rows."""
+    with _open_text(path) as (stream, _file):
+        start, cut = read_start(stream)
     unpack(start, path)
-    if not start.strip():
-        raise DataError(f"{path} is empty.", "Check that the file is complete.")
-    # The header line, without what may be cut off behind it.
-    line = start.splitlines(keepends=True)[0]
-    options = csv.ReadOptions(use_threads=False, encoding=_find_encoding(source))
-    names = csv.read_csv(io.BytesIO(line), options, _parse_options(path, source)).column_names
-    check_header([name.strip() for name in names], path)
-    return {name.strip(): name for name in names}
+    source, skipped = find_source(start, path, known, named, cut=cut)
+    header = find_header(start, path, source, skipped)
+    check_header(header.columns, path, source.width)
+    # Arrow takes blanks before a quote for a cell's own.
+    quoted = rb"(?:^|%b) +\"" % re.escape(source.separator.encode())
+    loose = source.format == "whitespace" or re.search(quoted, start, re.MULTILINE) is not None
+    return _Form(source, header, loose)
 
 
 def _read_text(
-    path: Path, wanted: Sequence[str], source: Source | None
+    path: Path, wanted: Sequence[str], form: _Form
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    names = _read_header(path, source)
-    written = [names[name] for name in wanted]
-    with _open_text(path) as (stream, file):
-        reader = csv.open_csv(
-            stream,
-            # With one thread errors name the row.
-            csv.ReadOptions(
-                block_size=BLOCK_BYTES, use_threads=False, encoding=_find_encoding(source)
-            ),
-            _parse_options(path, source),
-            csv.ConvertOptions(
-                include_columns=written,
-                column_types=dict.fromkeys(written, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-        for batch in reader:
-            yield batch.rename_columns(list(wanted)), file.tell()
+    source, header, done = form.source, form.header, 0
+    with _open_text(path) as (text, file):
+        text.read(header.start)
+        try:
+            for batch in () if form.loose else _parse(text, wanted, form):
+                yield _clean(batch, done, path, source), file.tell()
+                done += batch.num_rows
+            if not form.loose:
+                return
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                return
+            # What pandas reads, or says better.
+            if not re.search("columns, got|conversion error to null", str(error)):
+                raise
+    with _open_text(path) as (text, file), text_errors(path, source):
+        for frame in pd.read_csv(text, chunksize=BATCH_ROWS, **text_options(source, header)):
+            rows = tidy_text(frame, path, source, header)[list(wanted)]
+            rows = rows[rows.index >= done]
+            fields = [(name, pa.string()) for name in wanted]
+            yield (
+                pa.RecordBatch.from_pandas(rows, pa.schema(fields), preserve_index=False),
+                file.tell(),
+            )
+
+
+def _parse(text: IO[bytes], wanted: Sequence[str], form: _Form) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted columns of a text that begins with its first row, as text."""
+    source, header = form.source, form.header
+    padding = sorted(header.padding)
+    reader = csv.open_csv(
+        pa.PythonFile(text, mode="r"),
+        # With one thread errors name the row.
+        csv.ReadOptions(
+            block_size=BLOCK_BYTES,
+            use_threads=False,
+            encoding=source.encoding or "utf8",
+            column_names=header.names,
+        ),
+        csv.ParseOptions(delimiter=source.separator, newlines_in_values=True),
+        csv.ConvertOptions(
+            include_columns=[*wanted, *padding],
+            column_types=dict.fromkeys(wanted, pa.string()) | dict.fromkeys(padding, pa.null()),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+    for batch in reader:
+        yield batch.select(list(wanted))
+
+
+def _clean(batch: pa.RecordBatch, start: int, path: Path, source: Source) -> pa.RecordBatch:
+    """Return rows of text without missing marks, and with numbers as Python's."""
+    if not (source.missing or source.decimal or source.thousands or source.units):
+        return batch
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        cells = column.to_pandas().rename(name).str.lstrip(" ")
+        cells = cells.set_axis(pd.RangeIndex(start, start + len(cells)))
+        cleaned = clean_text(cells, path, source)
+        columns.append(pa.array(cleaned, pa.string(), from_pandas=True))
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from fairfrontier.prepare.table.column import (
     make_columns,
     tidy,
 )
+from fairfrontier.prepare.table.header import Header, find_header, read_start
 from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.prepare.table.width import check_rows, check_width
@@ -318,14 +319,14 @@ def check_header(names: Sequence[Any], path: Path, width: int | None = None) -> 
         )
 
 
-def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
+def text_options(source: Source, header: Header) -> dict[str, Any]:
     """Return the options with which pandas (and Dask) read a text table."""
     return {
         "sep": r"\s+" if source.format == "whitespace" else source.separator,
         "encoding": source.encoding or "utf-8",
-        "header": None if source.columns else 0,
-        "names": list(source.columns) if source.columns else None,
-        "skiprows": skip_rows,
+        "header": None,
+        "names": list(header.names),
+        "skiprows": header.above,
         "skipinitialspace": True,
         "dtype": str,
         "keep_default_na": False,
@@ -333,18 +334,14 @@ def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
     }
 
 
-def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -> None:
-    """Refuse a text table whose first row has repeated names or an unexpected number of cells."""
+def read_header(stream: IO[bytes], path: Path, source: Source, skip_rows: int = 0) -> Header:
+    """Return the columns of a text table; DataError where names repeat or are too many."""
     check_rows(stream, path, source, skip_rows)
-    options = text_options(source, skip_rows) | {"header": None, "names": None, "na_values": []}
-    first = pd.read_csv(stream, nrows=1, **options)
-    if source.columns is None:
-        check_header([str(name).strip() for name in first.iloc[0]], path, source.width)
-    elif first.shape[1] != len(source.columns):
-        raise DataError(
-            f"{path} has {first.shape[1]} columns, and source.columns names {len(source.columns)}.",
-            "Name every column of the file, in its order.",
-        )
+    start, _ = read_start(stream, source.separator)
+    stream.seek(0)
+    header = find_header(start, path, source, skip_rows)
+    check_header(header.columns, path, None if source.columns else source.width)
+    return header
 
 
 @contextmanager
@@ -376,29 +373,42 @@ def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.
     """Parse CSV or whitespace-separated bytes; every cell stays text, missing ones become NaN."""
     raw = unpack(raw, path, source.unpacked)
     with text_errors(path, source):
-        check_start(io.BytesIO(raw), path, source, skip_rows)
-        frame = pd.read_csv(io.BytesIO(raw), **text_options(source, skip_rows))
-    return tidy_text(frame, path, source)
+        header = read_header(io.BytesIO(raw), path, source, skip_rows)
+        frame = pd.read_csv(io.BytesIO(raw), **text_options(source, header))
+    return tidy_text(frame, path, source, header)
 
 
-def tidy_text(frame: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
-    """Return the table without blanks around names and cells, and with numbers as Python's."""
+def tidy_text(frame: pd.DataFrame, path: Path, source: Source, header: Header) -> pd.DataFrame:
+    """Return the table without padding and blanks around cells, and with numbers as Python's."""
     if not isinstance(frame.index, pd.RangeIndex):
         raise DataError(
             f"The rows of {path} have more cells than its header has names.",
             "Name every column, and take separators off the ends of rows.",
         )
-    for name in frame.columns:
-        doubtful = frame.loc[find_doubtful(frame[name], source), name]
-        if len(doubtful):
+    for name in header.padding:
+        if frame[name].notna().any():
+            row = frame.index[frame[name].notna()][0]
             raise DataError(
-                f"{path}: column {name!r} holds {doubtful.iloc[0]!r} in row {doubtful.index[0]}, "
-                "which is a thousand times as much if the point stands between thousands, and "
-                "source.decimal is a comma.",
-                "Set source.thousands: '.' if it does; else write the cells with a comma.",
+                f"{path} holds {frame[name][row]!r} in row {row}, in a column without a name that "
+                "is empty above.",
+                "Name the column, or correct the separators and quotes of that row.",
             )
-    read = {str(name).strip(): clean_cells(frame[name], source) for name in frame.columns}
-    return pd.DataFrame(read, index=frame.index)
+    return pd.DataFrame(
+        {name: clean_text(frame[name], path, source) for name in header.columns}, index=frame.index
+    )
+
+
+def clean_text(column: pd.Series, path: Path, source: Source) -> pd.Series:
+    """Return a column as `clean_cells` does; DataError for a number that may be two."""
+    doubtful = column[find_doubtful(column, source)]
+    if len(doubtful):
+        raise DataError(
+            f"{path}: column {column.name!r} holds {doubtful.iloc[0]!r} in row "
+            f"{doubtful.index[0]}, which is a thousand times as much if the point stands between "
+            "thousands, and source.decimal is a comma.",
+            "Set source.thousands: '.' if it does; else write the cells with a comma.",
+        )
+    return clean_cells(column, source)
 
 
 def type_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_dataset
-from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError

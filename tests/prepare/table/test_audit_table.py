@@ -108,12 +108,12 @@ def test_a_confusion_is_read_by_name(tmp_path):
         ("true,a,b\na,1.1,-0.1\nb,0,1\n", r"row 'a' holds -0.1"),
         ("true,a,b\na,x,1\n", "holds 'x' in row 0, which is no number"),
         ("true,a,b\na,,1\n", "is missing in row 0"),
-        ("true,a,b\na,nan,1\n", "holds nan in row 0"),
+        ("true,a,b\na,nan,1\n", "is missing in row 0"),
         ("true,a,b\n,0,1\n", "'true' is missing in row 0"),
         ("true,a,b\na,0,1\na,1,0\n", "two rows 'a'"),
         ("true,a,b\n", "holds no rows"),
-        ("true;a;b\na;0;1\n", "has 1 column"),
-        ("true,1,1.0\na,0,1\n", "two columns '1'"),
+        ("true\na\n", "has 1 column"),
+        ("true,1,1.0\n1,0,1\n", "two columns '1'"),
     ],
 )
 def test_a_confusion_that_is_none_is_said(text, told, tmp_path):

@@ -17,9 +17,9 @@ from fairfrontier.prepare.collection import read_blocks
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import RowFilter
 from fairfrontier.prepare.config.source import Source, SourceFile
-from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.table import stream, width
 from fairfrontier.prepare.table.column import as_levels, as_numbers, keep_rows, make_columns
+from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.prepare.table.table import check_header, list_files, read_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 

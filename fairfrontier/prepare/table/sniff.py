@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
+import codecs
 import io
 import itertools
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
+import pyarrow as pa
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
@@ -26,6 +27,7 @@ from fairfrontier.prepare.table.cell import (
     read_amount,
 )
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
+from fairfrontier.prepare.table.header import LINES, START_BYTES, Row, cut_rows, decode_start
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
@@ -42,14 +44,14 @@ from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.text_file import is_plain
 
-# Lines that are looked at, and those of a title above the header.
-LINES, TITLE_LINES = 200, 10
+# Lines of a title above the header.
+TITLE_LINES = 10
 SEPARATORS = (",", ";", "\t", "|")
 # Share of the lines that must have the same number of cells.
 REGULAR = 0.95
-# Text that stands for a missing number; the first three stand for nothing else.
-ALWAYS_MISSING = ("?", "#N/A", "<NA>")
-MARKS = (*ALWAYS_MISSING, "-", "--", ".", "n/a", "n.a.", "na", "None", "none", "nil", "missing")
+# Text that stands for nothing else than a missing cell, and what may in a column of numbers.
+ALWAYS_MISSING = ("?", "#N/A", "#NA", "#N/A N/A", "<NA>", "n/a", "N.A.", "n.a.", "-nan", "-NaN")
+MARKS = (*ALWAYS_MISSING, "-", "--", ".", "na", "None", "none", "nil", "missing")
 # (decimal, thousands) other than Python's own.
 NUMBERS = ((",", ""), (",", "."), (".", ","), (",", " "), (".", " "), (".", "'"))
 SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
@@ -112,6 +114,23 @@ class RawTable:
     numbered: bool = False
 
 
+class Known(NamedTuple):
+    """What a study's source says of text: rows that come later may be written otherwise."""
+
+    text: bool
+    separator: str
+    encoding: str | None
+    columns: Sequence[str] | None
+    notation: bool
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """Return what a source says; ``notation`` is that it says how numbers are written."""
+        notation = source.decimal is not None or source.thousands is not None
+        text = source.format != "parquet"
+        return cls(text, source.separator, source.encoding, source.columns, notation)
+
+
 def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
     """Read a file, or a frame of pandas, polars or Arrow, as the loader will.
 
@@ -139,11 +158,22 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
         raise DataError(f"{table} cannot be read: {error.strerror}.", "Check it.") from None
     if raw.startswith(b"PAR1"):
         return _read_parquet(table, named)
-    if raw.startswith(FEATHER):
-        return _keep_arrow(_read_feather(raw, table), named, table, len(raw))
-    if table.suffix.lower() in SHEETS or (raw[:4] == ZIP_START and SPREADSHEET.encode() in raw):
-        return _keep_arrow(to_arrow(_read_sheet(raw, table)), named, table)
+    if (typed := read_typed(table)) is not None:
+        return _keep_arrow(typed, named, table, len(raw) if raw.startswith(FEATHER) else None)
     return _read_text(raw, table, named)
+
+
+def read_typed(path: Path) -> pa.Table | None:
+    """Return what a Feather file holds, or the first sheet of a spreadsheet; None for others."""
+    with path.open("rb") as file:
+        start = file.read(len(FEATHER[0]))
+    sheet = path.suffix.lower() in SHEETS
+    if not (sheet or start.startswith((*FEATHER, ZIP_START))):
+        return None
+    raw = path.read_bytes()
+    if start.startswith(FEATHER):
+        return _read_feather(raw, path)
+    return to_arrow(_read_sheet(raw, path)) if sheet or SPREADSHEET.encode() in raw else None
 
 
 def _read_parquet(path: Path, name: str) -> RawTable:
@@ -165,8 +195,7 @@ def _read_amounts(raw: RawTable) -> RawTable:
     return replace(raw, frame=read, keys=keys)
 
 
-def _read_feather(raw: bytes, path: Path) -> Any:
-    import pyarrow as pa
+def _read_feather(raw: bytes, path: Path) -> pa.Table:
     from pyarrow import feather
 
     try:
@@ -289,14 +318,45 @@ def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> R
 
 def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
     text = unpack(raw, path)
+    keys, skipped = find_layout(text, path)
+
+    def read() -> pd.DataFrame:
+        return read_text(text, path, parse(Source, {"path": str(path), **keys}, path), skipped)
+
+    frame = read()
+    if frame.empty:
+        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
+    if marks := _find_marks(frame, keys.get("separator", keys.get("format", ","))):
+        if "missing" in marks:
+            marks["missing"] = [*MISSING_MARKERS, *marks["missing"]]
+        keys |= marks
+        frame = read()
+    numbered = keys.get("columns", ())[:1] == ["column1"]
+    return RawTable(name, frame, keys, skipped, path, numbered=numbered)
+
+
+def find_layout(
+    text: bytes,
+    path: Path,
+    known: Known | None = None,
+    named: Collection[str] = (),
+    *,
+    cut: bool = False,
+) -> tuple[dict[str, Any], int]:
+    """Return the keys of ``source`` that say how a text is cut into cells, and lines to be skipped.
+
+    Where several would do, they are those of ``known``; a row that has all ``named`` is a header.
+    A text that is ``cut`` may end anywhere.
+    """
     keys: dict[str, Any] = {}
-    if encoding := _find_encoding(text):
+    if encoding := _find_encoding(text, known, cut=cut):
         keys["encoding"] = encoding
     # The last line may be cut.
-    start = text[: 1 << 20].decode(encoding or "utf-8", errors="ignore").removeprefix("\ufeff")
+    start = decode_start(text if cut else text[:START_BYTES], encoding)
     if not start.strip():
         raise DataError(f"{path} is empty.", "Check that the file is complete.")
-    separator, rows, skipped = _find_separator(start)
+    likely = known.separator if known is not None else find_suffixed(path)
+    separator, rows, skipped = _find_separator(start, likely)
     check_width(max(map(len, rows), default=0), path, WIDTH, more=True)
     if separator is None:
         keys["format"] = "whitespace"
@@ -306,93 +366,118 @@ def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
         raise DataError(
             f"{path} begins with a cell of more than 128 KiB.", "Check its separators and quotes."
         )
-    headed = _has_header(rows)
+    headed = _has_header(rows) or (bool(named) and {*named} <= {*rows[0]})
     if headed and separator is None:
         keys["columns"], skipped = rows[0], skipped + 1
     elif not headed:
-        keys["columns"] = [f"column{number}" for number in range(1, len(rows[0]) + 1)]
-
-    def read() -> pd.DataFrame:
-        return read_text(text, path, parse(Source, {"path": str(path), **keys}, path), skipped)
-
-    frame = read()
-    if frame.empty:
-        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
-    if marks := _find_marks(frame, separator):
-        keys |= marks
-        frame = read()
-    return RawTable(name, frame, keys, skipped, path, numbered=not headed)
+        columns = [] if known is None else list(known.columns or ())
+        numbered = [f"column{number}" for number in range(1, len(rows[0]) + 1)]
+        keys["columns"] = columns if len(columns) == len(rows[0]) else numbered
+    return keys, skipped
 
 
-def _find_encoding(text: bytes) -> str | None:
+def find_source(
+    start: bytes,
+    path: Path,
+    known: Known | None = None,
+    named: Collection[str] = (),
+    *,
+    cut: bool = False,
+) -> tuple[Source, int]:
+    """Return how a text table is written by its start, and the lines above its header.
+
+    With ``known``, of a study whose rows come from other files as well, what is missing
+    is left to it, and how numbers are written where it says so.
+    """
+    keys, skipped = find_layout(start, path, known, named, cut=cut)
+    source = parse(Source, {"path": str(path), "width": WIDTH, **keys}, path)
+    if cut and len(rows := [*cut_rows(start.decode("latin-1"), source.separator)]) > 1:
+        start = start[: rows[-2].end]
+    marks = _find_marks(
+        read_text(start, path, source, skipped), keys.get("separator", keys.get("format", ","))
+    )
+    missing = (*MISSING_MARKERS, *ALWAYS_MISSING, *marks.pop("missing", ()))
+    if known is not None and known.text:
+        missing, marks = (), {} if known.notation else marks
+        marks.pop("units", None)
+    return source.model_copy(update={**marks, "missing": tuple(dict.fromkeys(missing))}), skipped
+
+
+def find_suffixed(path: Path) -> str:
+    """Return the separator that a file's name stands for."""
+    return "\t" if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
+
+
+def _find_encoding(text: bytes, known: Known | None = None, *, cut: bool = False) -> str | None:
     """Return the code of bytes that are no UTF-8: that of Windows in western Europe, or Latin-1."""
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            text.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return None if encoding == "utf-8" else encoding
+    stated = None if known is None else known.encoding
+    if stated is not None and text.isascii():
+        return stated
+    for encoding in dict.fromkeys(("utf-8", stated or "cp1252", "cp1252")):
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(encoding)().decode(text, final=not cut)
+            return None if encoding == "utf-8" else encoding
     return "iso8859-1"
 
 
-def _find_separator(text: str) -> tuple[str | None, list[list[str]], int]:
+def _find_separator(text: str, likely: str) -> tuple[str | None, list[list[str]], int]:
     """Return the separator, None for blanks, with the rows it makes and the lines above them."""
-    found: list[tuple[int, int, str | None, list[list[str]], int]] = []
-    for mark in SEPARATORS:
-        rows, lines = _cut_rows(text, mark)
+    found: list[tuple[int, bool, int, str | None, list[list[str]], int]] = []
+    for mark in dict.fromkeys((*SEPARATORS, likely)):
+        rows = list(itertools.islice(cut_rows(text, mark), LINES))
         if regular := _find_regular(rows):
             width, first = regular
-            found.append((-first, width, mark, rows[first:], lines[first]))
+            cells = [row.cells for row in rows[first:]]
+            found.append((-first, mark == likely != ",", width, mark, cells, rows[first].above))
     if not found:
         split = [line.split() for line in text.splitlines()[:LINES]]
-        if regular := _find_regular([row for row in split if row]):
+        rows = [Row(row, 0, 0) for row in split if row]
+        if regular := _find_regular(rows):
             width, first = regular
-            found.append((-first, width, None, [row for row in split if row][first:], first))
+            found.append((-first, False, width, None, [row.cells for row in rows[first:]], first))
     if not found:
-        rows, _ = _cut_rows(text, ",")
-        return ",", rows, 0
+        rows = list(itertools.islice(cut_rows(text, likely), LINES))
+        return likely, [row.cells for row in rows], 0
     # Decimal commas make cells too, but not in the header.
-    _, _, separator, rows, skipped = max(found, key=lambda each: each[:2])
-    return separator, rows, skipped
+    *_, separator, cells, skipped = max(found, key=lambda each: each[:3])
+    return separator, cells, skipped
 
 
-def _cut_rows(text: str, separator: str) -> tuple[list[list[str]], list[int]]:
-    """Return the first rows of a text, and the number of lines above each."""
-    rows, lines = [], []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-    above = 0
-    try:
-        for row in itertools.islice(reader, LINES):
-            if row:
-                rows.append([cell.strip() for cell in row])
-                lines.append(above)
-            above = reader.line_num
-    except csv.Error:
-        pass  # a cell of more than 128 KiB: what was read is enough
-    return rows, lines
+def _find_regular(rows: list[Row]) -> tuple[int, int] | None:
+    """Return how many cells nearly all rows have, and which is the first of them or their header.
 
-
-def _find_regular(rows: list[list[str]]) -> tuple[int, int] | None:
-    """Return how many cells nearly all rows have, and which is the first of them."""
+    A header may lack a separator at the ends of other rows; a title fills few of its cells.
+    """
     if not rows:
         return None
-    width = Counter(map(len, rows)).most_common(1)[0][0]
-    first = next(place for place, row in enumerate(rows) if len(row) == width)
-    share = sum(len(row) == width for row in rows[first:]) / len(rows[first:])
-    return None if width < 2 or first > TITLE_LINES or share < REGULAR else (width, first)
+    width = Counter(len(row.cells) for row in rows).most_common(1)[0][0]
+    span = max(len(row.filled) for row in rows if len(row.cells) == width)
+    for first, row in enumerate(rows[: TITLE_LINES + 1]):
+        filled = len([cell for cell in row.cells if cell])
+        named = filled == width - 1 == span - 1 == len(row.cells) > 1
+        if len(row.filled) == span or (len(row.cells) == width and 2 * filled >= span) or named:
+            regular = [len(other.cells) == width for other in rows[first + 1 :]]
+            irregular = regular and sum(regular) < REGULAR * len(regular)
+            return None if width < 2 or irregular else (width, first)
+    return None
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Return whether the first row names columns: where others hold numbers, it does not."""
+    """Return whether the first row names columns, and holds not only numbers where others do."""
     head, body = rows[0], rows[1:]
     if not body:
         return True
     columns = [[row[place] for row in body if place < len(row)] for place in range(len(head))]
     numeric = [_are_numbers(cells) for cells in columns]
     if any(numeric):
-        return not any(
-            _are_numbers([cell]) for cell, is_one in zip(head, numeric, strict=True) if is_one
-        )
+        # An index that pandas writes has no name.
+        none = {*MARKS, *MISSING_MARKERS}
+        named = [
+            cell
+            for place, cell in enumerate(head)
+            if numeric[place] and cell not in none and (cell or place == 0)
+        ]
+        return not named or not all(_are_numbers([cell]) for cell in named)
     repeated = sum(cell in cells for cell, cells in zip(head, columns, strict=True))
     return 2 * repeated < len(head)
 
@@ -457,9 +542,7 @@ def _find_marks(
             numeric = numeric or bool(written)
         if numeric:
             missing.update(cell for cell in cells if cell in MARKS)
-    keys: dict[str, Any] = {}
-    if missing:
-        keys["missing"] = [*MISSING_MARKERS, *sorted(missing)]
+    keys: dict[str, Any] = {"missing": sorted(missing)} if missing else {}
     if wins:
         decimal, thousands = max(order, key=lambda marks: wins[marks])
         # What a decimal comma says of the points of other columns.

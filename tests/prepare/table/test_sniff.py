@@ -16,8 +16,8 @@ import pytest
 from pyarrow import feather
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS
-from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.table.frame import write_parquet
+from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 FRAME = pd.DataFrame({"Größe": [1.5, 2.0, 1234.25], "who": ["a", "b", "a"]})
@@ -168,7 +168,7 @@ REPEATED = pa.array(np.zeros(10_000, np.int32))
 def test_a_small_feather_file_does_not_fill_the_memory(tmp_path, monkeypatch, cells):
     path = write_feather(tmp_path / "t.feather", "zstd", t=cells)
     assert path.stat().st_size < 600_000
-    monkeypatch.setattr("fairfrontier.prepare.draft.sniff.read_parquet", None)
+    monkeypatch.setattr("fairfrontier.prepare.table.sniff.read_parquet", None)
     with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*Save it as Parquet"):
         read_raw(path)
 

@@ -1,0 +1,204 @@
+"""A table means the same to every command, however it is written: header, levels, numbers, gaps."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier.prepare.collection import read_blocks
+from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.table.cell import clean_typed
+from fairfrontier.prepare.table.column import as_levels, parse_numbers
+from fairfrontier.prepare.table.sniff import read_raw
+from fairfrontier.prepare.table.stream import read_names, read_rows
+
+N = 60
+NAMES = ["score", "race", "grade", "hired"]
+SCORE = [round((7 * row % 100) / 100 + 0.0012, 4) for row in range(N)]
+RACE = [["White", "Black", None, "Zoë", "Asian, other"][row % 5] for row in range(N)]
+GRADE = [["1", "2", "10"][row % 3] for row in range(N)]
+HIRED = ["True" if row * row % 7 > 2 else "False" for row in range(N)]
+
+
+def write(
+    names=NAMES,
+    separator=",",
+    missing="",
+    truth=("False", "True"),
+    decimal=".",
+    above="",
+    header_end="",
+    end="",
+    line="\n",
+    pad="",
+    quoted=False,
+):
+    """Return the text of the table, in one of the notations that programs have."""
+
+    def quote(cell):
+        cell = str(cell)
+        return f'"{cell}"' if quoted or separator in cell or "\n" in cell else cell
+
+    rows = [
+        [
+            str(score).replace(".", decimal),
+            missing if race is None else race + pad,
+            grade,
+            truth[hired == "True"],
+        ]
+        for score, race, grade, hired in zip(SCORE, RACE, GRADE, HIRED, strict=True)
+    ]
+    lines = [separator.join(map(quote, names)) + header_end]
+    glue = separator + (" " if quoted == "spaced" else "")
+    lines += [glue.join(map(quote, row)) + end for row in rows]
+    return above + line.join(lines) + line
+
+
+def sheet(frame, **options):
+    pytest.importorskip("openpyxl")
+    stream = io.BytesIO()
+    frame.to_excel(stream, index=False, **options)
+    return stream.getvalue()
+
+
+def pack(text):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("table.csv", text)
+    return stream.getvalue()
+
+
+FRAME = pd.DataFrame(
+    {
+        "score": SCORE,
+        "race": RACE,
+        "grade": list(map(int, GRADE)),
+        "hired": [each == "True" for each in HIRED],
+    }
+)
+WRAPPED = ["score", "Race/\nEthnicity", "grade", "hired"]
+# Name of the file -> its content, and its names where they are others.
+FORMS = {
+    "plain.csv": write(),
+    "na.csv": write(missing="NA"),
+    "null.csv": write(missing="NULL"),
+    "question.csv": write(missing="?"),
+    "sheet-error.csv": write(missing="#N/A"),
+    "slash.csv": write(missing="n/a"),
+    "padded-cells.csv": write(missing="NA  ", pad="  "),
+    "padded-front.csv": write(missing=" NA").replace(",White", ",  White"),
+    "wrapped.csv": (write(names=WRAPPED), WRAPPED),
+    "wrapped-crlf.csv": (write(names=WRAPPED, line="\r\n"), WRAPPED),
+    "wrapped-bom.csv": (codecs.BOM_UTF8 + write(names=WRAPPED).encode(), WRAPPED),
+    "padded-names.csv": write(names=[f"  {name} " for name in NAMES]),
+    "upper.csv": write(truth=("FALSE", "TRUE")),
+    "lower.csv": write(truth=("false", "true")),
+    "mixed.csv": write(truth=("FALSE", "true")),
+    "semicolon.csv": write(separator=";"),
+    "german.csv": write(separator=";", decimal=","),
+    "tab.csv": write(separator="\t"),
+    "tab.tsv": write(separator="\t"),
+    "bar.txt": write(separator="|"),
+    "title.csv": write(above="People of 2020\n\n"),
+    "title-of-sheet.csv": write(above="People of 2020,,,,,\n,,,,,\n", header_end=",,", end=",,"),
+    "title-quoted.csv": write(above='"People\nof 2020"\n'),
+    "windows.csv": write().encode("cp1252"),
+    "bom.csv": codecs.BOM_UTF8 + write(quoted=True).encode(),
+    "quoted.csv": write(quoted=True),
+    "spaced.csv": write(quoted="spaced"),
+    "mac.csv": write(line="\r"),
+    "crlf.csv": write(line="\r\n"),
+    "trailing.csv": write(end=","),
+    "trailing.tsv": write(separator="\t", end="\t"),
+    "trailing-header.csv": write(header_end=","),
+    "trailing-both.csv": write(header_end=",", end=","),
+    "empty-cells.csv": write(header_end="," * 7, end="," * 7),
+    "empty-blanks.csv": write(header_end=", ,  ,", end=", , ,"),
+    "packed.csv.gz": gzip.compress(write(separator=";").encode(), mtime=0),
+    "packed.zip": pack(write(end=",")),
+    "sheet.xlsx": sheet(FRAME),
+}  # fmt: skip
+
+
+@pytest.fixture(params=FORMS)
+def table(request, tmp_path):
+    """Return the path of a table, and its names."""
+    form = FORMS[request.param]
+    content, names = form if isinstance(form, tuple) else (form, NAMES)
+    path = tmp_path / request.param
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path, names
+
+
+def list_levels(column):
+    levels = as_levels(column.reset_index(drop=True)).astype(object)
+    return levels.where(levels.notna(), None).tolist()
+
+
+def stream(path, names, source=None):
+    return list(read_rows(path, dict.fromkeys(names, "column"), 7, source))
+
+
+def read_as_init(path, names):
+    frame = read_raw(path).frame
+    return {name: (list_levels(frame[name]), parse_numbers(frame[name])) for name in frame}
+
+
+def find_source(path):
+    """Return the source that `init` drafts."""
+    raw = read_raw(path)
+    return Source(path={"path": str(path), "skip_rows": raw.skip_rows}, **raw.keys), raw
+
+
+def read_as_dask(path, names):
+    source, raw = find_source(path)
+    if raw.parquet:
+        path = path.with_suffix(".parquet")
+        path.write_bytes(raw.parquet)
+        source = source.model_copy(update={"path": Source(path=str(path)).path})
+    blocks = read_blocks(source, path.parent, path.parent)
+    frame = pd.concat([each.compute(scheduler="sync") for each in blocks.frames])
+    return {name: (list_levels(frame[name]), parse_numbers(frame[name])) for name in frame}
+
+
+def read_as_audit(path, names):
+    found = {}
+    batches = stream(path, names)
+    for name in read_names(path):
+        cells = []
+        for batch in batches:
+            codes, levels = batch.column(name).levels()
+            cells += [None if levels[code] == "missing" else levels[code] for code in codes]
+        numbers = None
+        if name == "score":
+            numbers = np.concatenate([batch.column(name).numbers() for batch in batches])
+        found[name] = (cells, numbers)
+    return found
+
+
+def read_as_bundle(path, names):
+    source, _ = find_source(path)
+    frame = pd.concat([batch.frame for batch in stream(path, names, source)])
+    read = {name: clean_typed(frame[name], source) for name in names}
+    return {name: (list_levels(cells), parse_numbers(cells)) for name, cells in read.items()}
+
+
+READERS = [read_as_init, read_as_dask, read_as_audit, read_as_bundle]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_every_command_reads_the_same(table, read):
+    path, names = table
+    found = read(path, names)
+    assert list(found) == names
+    score, race, grade, hired = (found[name] for name in names)
+    assert race[0] == RACE
+    assert grade[0] == GRADE
+    assert hired[0] == HIRED
+    np.testing.assert_allclose(np.asarray(score[1]), SCORE)
