@@ -358,7 +358,7 @@ def _measure_view(
     tables = [tabulate(prediction, everyone, overall, minimum=minimum)]
     for attribute, each in groups.items():
         part = make_part(y, rows.weight, attribute, each.codes, each.levels, classes)
-        table = tabulate(prediction, part, list(names), minimum=minimum, replicates=0)
+        table = tabulate(prediction, part, list(names), minimum=minimum)
         tables.append(table[table["group"].str.contains("=", regex=False)])
         kept = np.flatnonzero(each.compared[each.codes])
         levels = tuple(np.array(each.levels, dtype=object)[each.compared])
@@ -373,7 +373,10 @@ def _measure_view(
                 components=values,
             )
             table = tabulate(taken, part, by_group, minimum=minimum)
-            tables.append(table[table["group"] == attribute])
+            table = table[table["group"] == attribute]
+            # Few rows of a label, or of all of them.
+            left_out = table["left_out"] + int((~each.compared).sum())
+            tables.append(table.assign(left_out=left_out))
     found = pd.concat(tables, ignore_index=True)
     return found.assign(measure=found["measure"].map(names))
 

@@ -17,7 +17,7 @@ from fairfrontier.evaluate.statistic.bound import (
     clopper_pearson,
     propagate_imprecision,
 )
-from fairfrontier.evaluate.statistic.interval import Z, invert_wilson
+from fairfrontier.evaluate.statistic.interval import invert_wilson, widen
 from fairfrontier.evaluate.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name
@@ -28,9 +28,9 @@ Tables = Mapping[str, pd.DataFrame]
 # From the larger and the smaller of two levels' rates to what is to be small.
 Worst = Callable[[np.ndarray, np.ndarray], np.ndarray]
 ENDS = ("value", "low", "high")
-# Measures by how they are bounded: shares of rows, and aggregates over levels. All others are
-# balanced accuracy, which is made of ERRORS, and those whose own intervals are widened.
-SHARES = frozenset({*NAMES, "consistency"})
+# Measures by how they are bounded: those whose intervals are Wilson's, and aggregates over levels.
+# All others are balanced accuracy, which is made of ERRORS, and those whose own are widened.
+SHARES = frozenset({*NAMES, "consistency", "auc", "f1"})
 ERRORS = ("fpr", "tpr")
 EXTREMES = {"max": np.fmax, "min": np.fmin}
 PAIRED: dict[str, Worst] = {
@@ -225,11 +225,11 @@ def _bound_balanced_accuracy(tables: Tables, fitted: np.ndarray, reach: np.ndarr
 def _widen(
     interval: Sequence[np.ndarray], fitted: np.ndarray, reach: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a 95% interval widened in proportion, as if it were normal."""
+    """Return a 95% interval at another z; see `widen`."""
     value, *ends = interval
-    rows = np.where(fitted, FITTED, 1.0)
-    low, high = (value + reach / Z * (end - value) / np.sqrt(rows) for end in ends)
-    return low, high
+    low, high = (value + (end - value) / np.sqrt(np.where(fitted, FITTED, 1.0)) for end in ends)
+    wide = widen(value, low, high, reach)
+    return wide[:, 0], wide[:, 1]
 
 
 def find_needed_rows(

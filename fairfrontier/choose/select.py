@@ -32,7 +32,7 @@ from fairfrontier.train.fit.kept import KIND
 # Methods may be called 1.
 TEXT = {"method": "str"}
 NUMBERS = {"seed", "value", "n", "low", "high"}
-COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
+COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds", "left_out"]
 # The files of results that belong together.
 READ = ("frontier.csv", "points.parquet", "models.csv", "summary.json")
 

@@ -175,7 +175,7 @@ def show_frontier(done: dict[str, Any]) -> None:
                 "": rows["on_frontier"].map({True: "*", False: ""}),
                 "method and setting": rows["method"] + " " + settings,
                 accuracy: _join_columns(rows, accuracy, accuracy),
-                str(fairness): _join_columns(rows, "fairness_value", "fairness"),
+                str(fairness): _join_columns(rows, "fairness_value", "fairness", "left_out"),
             }
         )
         print_table(
@@ -187,8 +187,8 @@ def show_frontier(done: dict[str, Any]) -> None:
     _show_end(done)
 
 
-def _join_columns(table: pd.DataFrame, name: str, prefix: str) -> list[str]:
-    columns = [table[name], table[f"{prefix}_low"], table[f"{prefix}_high"]]
+def _join_columns(table: pd.DataFrame, name: str, prefix: str, *more: str) -> list[str]:
+    columns = [table[each] for each in (name, f"{prefix}_low", f"{prefix}_high", *more)]
     return [join_interval(*row) for row in zip(*columns, strict=True)]
 
 

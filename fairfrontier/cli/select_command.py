@@ -41,7 +41,7 @@ def show_choice(summary: dict[str, Any]) -> None:
             certified = summary["certified"].get(name)
             row["certified"] = "-" if certified is None else f"{certified:.3f}"
         if name in measures.index:
-            tested = measures.loc[name, ["value", "low", "high"]]
+            tested = measures.loc[name, ["value", "low", "high", "left_out"]]
             row["on test"] = join_interval(*map(float, tested))
         rows.append(row)
     title = f"chosen: {_name_models(summary['models'], summary['swept'])}"

@@ -158,11 +158,15 @@ def write_setting(setting: Mapping[str, Any], keys: Collection[str]) -> str:
     return " ".join(f"{key}={_write_value(value)}" for key, value in setting.items() if key in keys)
 
 
-def join_interval(value: float, low: float, high: float) -> str:
-    """Return an estimate with its interval, which stays on one line."""
+def join_interval(value: float, low: float, high: float, left_out: float = 0) -> str:
+    """Return an estimate with its interval, which stays on one line.
+
+    And how many groups it leaves out, since they have too few rows.
+    """
+    few = f" without {left_out:.0f} small groups".replace(" ", FIXED_SPACE) if left_out else ""
     if value != value:
-        return "not estimable"
-    return f"{value:.3f} [{low:.3f},{FIXED_SPACE}{high:.3f}]"
+        return f"not estimable{few}"
+    return f"{value:.3f} [{low:.3f},{FIXED_SPACE}{high:.3f}]{few}"
 
 
 def _write_value(value: Any) -> str:

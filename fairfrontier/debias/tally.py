@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fairfrontier.evaluate.statistic.interval import effective_size, percentile, wilson
+from fairfrontier.evaluate.statistic.interval import (
+    bound_difference,
+    bound_mean_difference,
+    effective_size,
+    invert_wilson,
+    percentile,
+    wilson,
+)
 from fairfrontier.evaluate.statistic.resampling import resample_sums
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.objective import Objective, read_costs
@@ -49,8 +57,8 @@ class Tally:
     h is a rule's probability of deciding 1, y a label; the expected accuracy is
     E[y h + (1 − y)(1 − h)]. Changes are relative to the first rule. Parts are disjoint sets of
     rows. For every quantity a ∈ [0, 1] the sums of w a, w² a and w² a² are kept, so that memory
-    does not depend on the rows; time is O(rules × rows). Sums of integers are exact, others depend
-    on the batches in the last bits.
+    does not depend on the rows (of 1 itself Σ w, Σ w² and the rows); time is O(rules × rows). Sums
+    of integers are exact, others depend on the batches in the last bits.
     """
 
     def __init__(
@@ -86,7 +94,9 @@ class Tally:
             return np.stack([np.bincount(cell, term, self._size) for term in terms])
 
         self._rows = self._rows + np.bincount(cell, minlength=self._size)
-        self._unit = self._unit + total(np.ones_like(weight))
+        unit = total(np.ones_like(weight))
+        unit[2] = np.bincount(cell, minlength=self._size)
+        self._unit = self._unit + unit
         start = probability[self.rules[0]]
         for rule in self.rules:
             h = probability[rule]
@@ -134,29 +144,28 @@ class Tally:
     ) -> Estimate:
         """Return max_k − min_k of the rate that a criterion bounds, over groups that have rows.
 
-        Of two rates it is the larger difference, or their mean for ``average_odds``. The interval
-        is the percentile interval of a bootstrap, see `resample_sums`. A largest difference is
-        never below 0, so that the interval hardly ever reaches 0: see `percentile`.
+        Of two rates it is the larger difference, or their mean for ``average_odds``. For the
+        interval see `bound_difference` and `bound_mean_difference`.
         """
-        rng = derive_generator("debias", "bias", self._seed)
-        join = np.mean if criterion == "average_odds" else np.max
-        gaps = []
-        for column in BOUNDED[criterion]:
-            label = GIVEN[column]
-            unit = self._merge(self._unit, parts, codes, label)
-            decided = self._merge(self._decision[rule], parts, codes, label)[:, unit[0] > 0]
-            unit = unit[:, unit[0] > 0]
-            drawn = _draw_sums(unit, decided, rng)
-            total = drawn.sum(axis=-1)
-            shares = np.full_like(total, np.nan)
-            np.divide(drawn[..., 1], total, out=shares, where=total > 0)
-            found = decided[0] / unit[0]
-            gaps.append(np.append(np.ptp(found) if found.size else 0.0, np.ptp(shares, axis=-1)))
-        value, *others = join(gaps, axis=0)
-        return Estimate(float(value), *percentile(float(value), np.array(others)))
+        rates = [self.rates(rule, parts, codes, GIVEN[column]) for column in BOUNDED[criterion]]
+        value, low, high = (
+            np.stack([getattr(each, end) for each in rates], axis=1)
+            for end in ("value", "low", "high")
+        )
+        known = ~np.isnan(value)
+        gaps = np.where(known, value, -np.inf).max(axis=0) - np.where(known, value, np.inf).min(0)
+        gaps[~known.any(axis=0)] = 0.0
+        size = invert_wilson(value, low, high)
+        if criterion == "average_odds":
+            return Estimate(float(gaps.mean()), *bound_mean_difference(value, size, largest=True))
+        return Estimate(float(gaps.max()), *bound_difference(value, partial(wilson, value, size)))
 
     def expect(self, rule: str, parts: Sequence[str], objective: Objective) -> Estimate:
-        """Return the expected value of an objective on all rows; intervals are as in `bias`."""
+        """Return the expected value of an objective on all rows.
+
+        Of accuracy the interval is Wilson's, else the percentile one of a bootstrap
+        (`resample_sums`): a mean of two shares or a ratio of sums is not biased.
+        """
         everyone = np.zeros(self.n_groups, dtype=np.int64)
         if objective == "accuracy":
             return self.accuracies(rule, parts, everyone).at(0)
@@ -214,12 +223,12 @@ def measure_objective(
 
 def _share(unit: np.ndarray, sums: np.ndarray) -> Rates:
     """Return the shares of sums in those of the rows, both of shape (3, n_groups)."""
-    w, ww, _ = unit
+    w, ww, rows = unit
     wa, wwa, wwaa = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         value = wa / w
         variance = np.maximum(wwaa - 2 * value * wwa + value**2 * ww, 0.0) / w**2
-        size = effective_size(value, variance, w**2 / ww)
+        size = effective_size(value, variance, w**2 / ww, rows)
     return Rates(value, *wilson(value, np.nan_to_num(size)))
 
 

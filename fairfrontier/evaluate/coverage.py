@@ -45,5 +45,5 @@ def list_groups(measure: Measure, task: Task, attributes: Sequence[str]) -> list
     )
     score = np.full((n_samples, 3), 1 / 3) if task == "multiclass" else np.full(n_samples, 0.5)
     prediction = Prediction(score, y.astype(np.float64))
-    audit = Audit(prediction, part, minimum=1, replicates=0, costs=(1.0, 1.0))
+    audit = Audit(prediction, part, minimum=1, costs=(1.0, 1.0))
     return [row.group for row in measure.compute(audit) if OTHER not in row.group]

@@ -18,7 +18,7 @@ from fairfrontier.prepare.table.score_table import cross
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.prediction import Prediction, predict_part, task_of
 
-COLUMNS = ("measure", "group", "value", "n", "low", "high")
+COLUMNS = ("measure", "group", "value", "n", "low", "high", "left_out")
 
 
 def evaluate(model: Any, part: Part, measures: Sequence[str] | None = None) -> pd.DataFrame:
@@ -37,7 +37,8 @@ def evaluate(model: Any, part: Part, measures: Sequence[str] | None = None) -> p
     -------
     DataFrame
         Columns measure, group (str), value (float64), n (int64), low, high (float64, 95%
-        intervals). ``group`` is ``""`` for the whole part, ``sex=Female`` for a level,
+        intervals), left_out (int64: levels of too few rows, which an aggregate is not of).
+        ``group`` is ``""`` for the whole part, ``sex=Female`` for a level,
         ``sex×race=Female×White`` for a level of a cross product, ``sex`` or ``sex×race`` for an
         aggregate over levels, and the name of the counterfactual set for consistency. NaN with n
         means: not estimable.
@@ -68,7 +69,6 @@ def tabulate(
     measures: Sequence[str] | None = None,
     *,
     minimum: int = 10,
-    replicates: int = 1000,
     certificates: Sequence[Certificate] = (),
     boxes: Sequence[BoxBound] = (),
     gaps: Sequence[GapCertificate] = (),
@@ -81,15 +81,13 @@ def tabulate(
             f"{part.dataset}/{part.name} has {part.n_samples}.",
             "Predict the rows of this part.",
         )
-    audit = Audit(
-        prediction, part, minimum, replicates, tuple(certificates), tuple(boxes), tuple(gaps), costs
-    )
+    audit = Audit(prediction, part, minimum, tuple(certificates), tuple(boxes), tuple(gaps), costs)
     rows = [
         (measure.name, *row)
         for measure in _choose(audit, measures)
         for row in measure.compute(audit)
     ]
-    types = {"measure": "str", "group": "str", "n": "int64"}
+    types = {"measure": "str", "group": "str", "n": "int64", "left_out": "int64"}
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
         {name: types.get(name, "float64") for name in COLUMNS}
     )

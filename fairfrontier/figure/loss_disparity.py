@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.loss import (
-    LOSSES,
-    REACH,
-    compute_absolute,
-    compute_square,
-    expect_loss,
-)
+from fairfrontier.evaluate.measure.loss import LOSSES, compute_absolute, compute_square, expect_loss
 from fairfrontier.evaluate.measure.registry import MEASURES, Audit
+from fairfrontier.evaluate.statistic.interval import Z
 from fairfrontier.figure.frontier import (
     GREY,
     HEADING,
@@ -116,8 +111,7 @@ def check_measures(study: StudyConfig) -> None:
     title="Loss against disparity",
     what="Left: the loss on test less that of the best baseline, against the disparity on test, of "
     "the settings on each row's lower convex envelope; bands and bars are 95% intervals of one "
-    "split's test rows (two standard errors of the difference, row by row, and the "
-    "Kolmogorov-Smirnov bound). Right: "
+    "split's test rows (of the difference row by row, and of the largest distance). Right: "
     "the envelopes on the rows that chose them, with all other settings faint. A point between "
     "two neighbours of a curve is attained by drawing between the two.",
     supports=_refuse,
@@ -213,13 +207,13 @@ def _follow(label: str, chosen: pd.DataFrame, test: pd.DataFrame) -> Trail:
 
 
 def _subtract_best(scene: Scene, best: str, trails: Mapping[str, Trail]) -> None:
-    """Turn losses into differences from the best baseline, ± two standard errors."""
+    """Turn losses into differences from the best baseline, with normal intervals."""
     measure = scene.study.frontier.accuracy
     settings = [(label, setting) for label, trail in trails.items() for setting in trail.settings]
     errors = pair_losses(scene, measure, (best, trails[best].settings[0]), settings)
     least = float(trails[best].loss["value"].iloc[0])
     for label, trail in trails.items():
-        reach = REACH * np.array([errors[label, setting] for setting in trail.settings])
+        reach = Z * np.array([errors[label, setting] for setting in trail.settings])
         value = trail.loss["value"].to_numpy(dtype=np.float64)
         if measure == "rmse":
             low, high = (np.sqrt(np.maximum(value**2 + side, 0.0)) for side in (-reach, reach))

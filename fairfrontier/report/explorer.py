@@ -89,7 +89,7 @@ def tabulate_explorer(
     study, frontier = results.study, results.frontier
     columns = {
         side: pivot_measures(table, ["method", "setting"], side)
-        for side in ("value", "low", "high", "n")
+        for side in ("value", "low", "high", "n", "left_out")
     }
     keys = list(columns["value"].index)
     published = _list_published(reproduction)
@@ -133,6 +133,11 @@ def tabulate_explorer(
 def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[dict[str, Any]]:
     """Return every measure with its values by setting, without levels of few rows."""
     names = {str(name): split_name(str(name)) for name in columns["value"].columns}
+    few = {
+        name: f" without {left_out:.0f} small groups"
+        for name, left_out in columns["left_out"].max().items()
+        if left_out > 0
+    }
     rows: dict[str, float] = {}
     for name, (measure, group) in names.items():
         if measure in RATES:
@@ -140,7 +145,7 @@ def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[di
     return [
         {
             "name": name,
-            "label": name_measure(name),
+            "label": name_measure(name) + few.get(name, ""),
             "measure": name_measure(measure),
             "attribute": group.partition("=")[0],
             "level": group.partition("=")[2],

@@ -18,7 +18,7 @@ from fairfrontier.study.expand import Planned
 CHOICE = ("on_frontier", "on_joint_frontier", "selected_accuracy", "selected_fairness")
 ACCURACY = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high")
 FAIRNESS = ("fairness_value", "fairness_sd", "fairness_low", "fairness_high")
-COLUMNS = ("fairness", "method", "setting", *CHOICE, *ACCURACY, *FAIRNESS, "n_seeds")
+COLUMNS = ("fairness", "method", "setting", *CHOICE, *ACCURACY, *FAIRNESS, "left_out", "n_seeds")
 
 
 def orient(name: str, values: np.ndarray) -> np.ndarray:
@@ -107,9 +107,10 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
     DataFrame
         Columns method, setting, name (``measure`` or ``measure:group``), value (mean), sd, low,
         high, own_low, own_high (means over the seeds of each run's own interval), n (mean),
-        n_seeds. sd has ddof 1, NaN for one seed. With two seeds or more, low and high bound the
-        mean's 95% interval, value ± t·sd/sqrt(seeds), clipped to [0, 1] where all values of that
-        measure are; with one seed they are that run's own. A mean over a NaN is NaN.
+        n_seeds, left_out (levels of too few rows, in the seed of most). sd has ddof 1, NaN for one
+        seed. With two seeds or more, low and high bound the mean's 95% interval, value ±
+        t·sd/sqrt(seeds), clipped to [0, 1] where all values of that measure are;
+        with one seed they are that run's own. A mean over a NaN is NaN.
 
     Notes
     -----
@@ -119,6 +120,8 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
     kept = points.loc[points["part"] == part].merge(fits, on=["method", "setting", "seed"])
     kept = kept.sort_values(["method", "setting", "measure", "group", "seed"], kind="stable")
     kept["name"] = name_measures(kept)
+    # Points of version 0.2.0 do not say.
+    kept["left_out"] = kept.get("left_out", 0)
     grouped = kept.groupby(["method", "setting", "name"], sort=True)
     own = {side: grouped[side].mean(skipna=False) for side in ("low", "high")}
     table = pd.DataFrame(
@@ -130,6 +133,7 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
             "own_high": own["high"],
             "n": grouped["n"].mean(),
             "n_seeds": grouped["seed"].size(),
+            "left_out": grouped["left_out"].max(),
         }
     ).reset_index()
     seeds = table["n_seeds"].to_numpy(dtype=np.float64)
@@ -212,7 +216,10 @@ def build_frontier(
             for column, statistic in zip(columns, ("value", "sd", "low", "high"), strict=True):
                 table[column] = rows[statistic]
             table["n_seeds"] = rows["n_seeds"]
-        table["n_seeds"] = table["n_seeds"].fillna(0).astype("int64")
+            if measure == name:
+                table["left_out"] = rows["left_out"]
+        counts = ["left_out", "n_seeds"]
+        table[counts] = table[counts].fillna(0).astype("int64")
         table["better"] = oriented[:, 0]
         table = table.reset_index().sort_values(
             ["on_frontier", "better", "method", "setting"],

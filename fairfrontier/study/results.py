@@ -22,11 +22,14 @@ NO_TRIAL = "none of its trials succeeded, {count} failed, most often so: {reason
 NO_MODEL = "no trial of the model behind it succeeded"
 NO_MEMBERS = "no row had two settings that can be its members"
 KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
-_NUMBERS = {"seed": pa.int64(), "n": pa.int64()} | dict.fromkeys(
+_NUMBERS = dict.fromkeys(("seed", "n", "left_out"), pa.int64()) | dict.fromkeys(
     ("value", "low", "high"), pa.float64()
 )
 SCHEMA = pa.schema(
-    [(name, _NUMBERS.get(name, pa.string())) for name in (*KEYS, "value", "n", "low", "high")]
+    [
+        (name, _NUMBERS.get(name, pa.string()))
+        for name in (*KEYS, "value", "n", "low", "high", "left_out")
+    ]
 )
 
 
@@ -91,6 +94,7 @@ def sort_points(points: pd.DataFrame) -> pd.DataFrame:
 
     A DataError names a missing column, or a key that two rows share.
     """
+    points = points.assign(left_out=points.get("left_out", 0))
     missing = [name for name in SCHEMA.names if name not in points.columns]
     if missing:
         raise DataError(

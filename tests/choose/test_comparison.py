@@ -9,7 +9,10 @@ import pytest
 from fairfrontier.choose.comparison import bound_scores, compare, find_needed_rows
 from fairfrontier.evaluate.statistic.bound import bonferroni
 from fairfrontier.evaluate.statistic.interval import newcombe, wilson
+from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.study.frontier import orient
+from fairfrontier.train.prediction import Prediction
+from tests.evaluate.made import make_part
 
 STUDIES, SETTINGS = 500, 30
 DIFFERENCE = "selection_rate_difference:sex"
@@ -202,16 +205,37 @@ def test_bounds_are_newcombes_where_shares_are_nearly_normal():
     assert bound_scores(name, tables, bonferroni(0.025, 1)) == pytest.approx(-wanted, abs=1e-4)
 
 
-def test_other_intervals_are_widened_in_proportion():
+def test_symmetric_intervals_are_widened_in_proportion_and_skewed_ones_by_more():
     tables = {
-        end: pd.DataFrame({"auc": [value]})
-        for end, value in (("value", 0.8), ("low", 0.7), ("high", 0.86))
+        end: pd.DataFrame({"log_loss": [value, value]})
+        for end, value in (("value", 0.5), ("low", 0.4), ("high", 0.6))
     }
+    tables["high"].loc[1, "log_loss"] = 0.65
     reach = bonferroni(0.05, 10)
     assert reach == pytest.approx(2.575829, abs=1e-6)
-    assert bound_scores("auc", tables, reach) == pytest.approx(
-        0.8 - 0.1 * reach / 1.959964, abs=1e-6
-    )
+    symmetric, skewed = bound_scores("log_loss", tables, reach)
+    assert symmetric == pytest.approx(-0.5 - 0.1 * reach / 1.959964, abs=1e-6)
+    assert skewed < -0.5 - 0.15 * reach / 1.959964
+
+
+@pytest.mark.parametrize("name", ["auc", "f1", "log_loss"])
+def test_bounds_of_measures_that_are_no_rates_hold_on_few_rows(name):
+    rng = np.random.default_rng(5)
+    draws, n = 100, 300
+
+    def draw(rows):
+        y = (rng.random(rows) < 0.2).astype(np.int64)
+        score = 1 / (1 + np.exp(4 - 4 * y - 2 * rng.standard_normal(rows)))
+        part = make_part(y, np.zeros((rows, 0)), {})
+        return tabulate(Prediction(score, (score > 0.5).astype(float)), part, [name]).iloc[0]
+
+    true = draw(300_000)["value"]
+    rows = pd.DataFrame([draw(n) for _ in range(draws)])
+    tables = {end: pd.DataFrame({name: rows[end].to_numpy()}) for end in ("value", "low", "high")}
+    true = orient(name, np.array([true]))[0]
+    # 5 and less than 1 of the draws are promised.
+    assert (bound_scores(name, tables, bonferroni(0.05, 1)) > true).sum() <= 8
+    assert (bound_scores(name, tables, bonferroni(0.0025, 1)) > true).sum() <= 1
 
 
 def test_the_rows_needed_are_those_at_which_the_interval_is_as_wide_as_the_slack():

@@ -92,7 +92,7 @@ def compute(name: str, part: Part, prediction: Prediction) -> list[MeasureRow]:
             for loss, each in losses
         )  # fmt: skip
     # One row is enough for a level: more of the same rows then make no further level estimable.
-    audit = Audit(prediction, part, minimum=1, replicates=100, certificates=certificates, gaps=gaps)
+    audit = Audit(prediction, part, minimum=1, certificates=certificates, gaps=gaps)
     return [MeasureRow(*row) for row in MEASURES.all()[name].compute(audit)]
 
 

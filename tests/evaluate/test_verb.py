@@ -30,7 +30,7 @@ ABSENT = ("certificate", "gap", "box", "true_group", "membership", "costs")
 def test_evaluate_gives_a_tidy_table():
     model, part = make_fitted()
     table = evaluate(model, part)
-    assert list(table.columns) == ["measure", "group", "value", "n", "low", "high"]
+    assert list(table.columns) == ["measure", "group", "value", "n", "low", "high", "left_out"]
     assert not table.duplicated(["measure", "group"]).any()
     assert set(table["measure"]) == {
         name

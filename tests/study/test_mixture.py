@@ -59,7 +59,7 @@ def make_part(rows: int = 400) -> tuple[Part, np.ndarray]:
 
 
 def measure(part: Part, decision: np.ndarray) -> pd.DataFrame:
-    table = tabulate(Prediction(decision, decision), part, replicates=2, costs=(1.0, 5.0))
+    table = tabulate(Prediction(decision, decision), part, costs=(1.0, 5.0))
     return table.assign(method="m", setting="{}", seed=0, part=part.name, dataset="toy")
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
-from fairfrontier.evaluate.statistic.interval import percentile
+from fairfrontier.evaluate.statistic.interval import (
+    bound_mean_difference,
+    bound_root_mean_square,
+    effective_size,
+)
 from fairfrontier.evaluate.statistic.resampling import (
     Outcomes,
     average_known,
     count_outcomes,
+    divide,
     divide_right,
 )
 
@@ -70,10 +76,17 @@ class _Recalls:
         """Classes with enough rows of at least two levels, bool (n_classes,)."""
         return np.asarray(self.estimable.sum(axis=0) > 1)
 
-    def compute(self, mass: np.ndarray) -> np.ndarray:
-        """Return TPR by level and class of sums of shape (..., cells, 2)."""
-        rate = divide_right(mass).reshape(*mass.shape[:-2], *self.estimable.shape)
-        return np.where(self.estimable, rate, np.nan)
+    def compute(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return TPR by level and class, and the rows that it counts as (`effective_size`)."""
+        rate = divide_right(self.outcomes.mass)
+        offset, mass = np.stack([-rate, 1.0 - rate], axis=-1), self.outcomes.mass.sum(axis=-1)
+        square = self.outcomes.square
+        variance = divide(np.einsum("cd,ce,cde->c", offset, offset, square), mass**2)
+        kish = divide(mass**2, square.sum(axis=(1, 2)))
+        size = effective_size(rate, variance, kish, self.outcomes.count)
+        kept = self.estimable.ravel()
+        rate, size = (np.where(kept, each, np.nan) for each in (rate, size))
+        return rate.reshape(self.estimable.shape), size.reshape(self.estimable.shape)
 
 
 def _count(audit: Audit, attribute: str) -> _Recalls:
@@ -86,23 +99,23 @@ def _count(audit: Audit, attribute: str) -> _Recalls:
 
 
 def measure_class_gaps(
-    audit: Audit, combine: Callable[[np.ndarray], np.ndarray]
+    audit: Audit,
+    combine: Callable[[np.ndarray], np.ndarray],
+    bound: Callable[[np.ndarray, np.ndarray], tuple[float, float]] = bound_root_mean_square,
 ) -> Iterator[MeasureRow]:
-    """Yield a gap for every attribute, with the percentile interval of a bootstrap over cells.
+    """Yield a gap for every attribute, with its interval.
 
     A level with fewer than ``minimum`` rows of a class has no rate of it, and a class of which
     fewer than two levels have one is left out; ``gap_classes_left_out`` counts these. ``n`` counts
-    the rows of the rates that take part. O(n), and O(cells) for each replicate.
+    the rows of the rates that take part. O(n).
     """
     for attribute in audit.part.attributes:
         recalls = _count(audit, attribute)
-        outcomes = recalls.outcomes
-        value = float(combine(recalls.compute(outcomes.mass)))
-        draws = [combine(recalls.compute(mass)) for mass in outcomes.draw(audit.replicates)]
-        n = int(outcomes.count[(recalls.estimable & recalls.kept).ravel()].sum())
-        yield MeasureRow(
-            attribute, value, n, *percentile(value, np.concatenate([np.empty(0), *draws]))
-        )
+        rate, size = recalls.compute()
+        n = int(recalls.outcomes.count[(recalls.estimable & recalls.kept).ravel()].sum())
+        some = recalls.outcomes.count.reshape(rate.shape).any(axis=1)
+        left_out = int((some & ~(recalls.estimable & recalls.kept).any(axis=1)).sum())
+        yield MeasureRow(attribute, float(combine(rate)), n, *bound(rate, size), left_out)
 
 
 @measure(
@@ -115,7 +128,8 @@ def measure_class_gaps(
 )
 def measure_gap_abs(audit: Audit) -> Iterator[MeasureRow]:
     """Yield GapABS for every attribute; see `compute_class_gap_abs`."""
-    return measure_class_gaps(audit, compute_class_gap_abs)
+    bound = partial(bound_mean_difference, largest=False)
+    return measure_class_gaps(audit, compute_class_gap_abs, bound)
 
 
 @measure(

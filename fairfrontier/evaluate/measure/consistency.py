@@ -51,7 +51,9 @@ def measure_consistency(audit: Audit) -> Iterator[MeasureRow]:
         agreement = 1 - np.minimum(spread, 1.0)
         value = float(np.sum(weight * agreement) / total)
         variance = np.sum((weight * (agreement - value)) ** 2) / total**2
-        size = effective_size(np.asarray(value), variance, total**2 / np.sum(weight**2))
+        size = effective_size(
+            np.asarray(value), variance, total**2 / np.sum(weight**2), weight.size
+        )
         low, high = wilson(np.asarray(value), size)
         yield MeasureRow(name, value, weight.size, float(low), float(high))
 

@@ -9,7 +9,8 @@ import numpy as np
 from fairfrontier.evaluate.measure.loss import REFERENCE
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
-from fairfrontier.evaluate.statistic.interval import CONFIDENCE
+from fairfrontier.evaluate.statistic.interval import CONFIDENCE, Z
+from fairfrontier.evaluate.statistic.resampling import divide
 
 # Predictions closer than this, relative to 1 or to their size, differ by rounding only.
 TIE = 1e-12
@@ -49,17 +50,29 @@ def find_distances(
     return distance
 
 
-def bound_deviation(weight: np.ndarray) -> float:
-    """Return sqrt(log(2/δ)/(2n)), δ = .05, a bound on an empirical distribution's deviation.
+def bound_deviations(
+    codes: np.ndarray, n_levels: int, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far `find_distances` may be above and below the true distances, by level.
 
-    The size n of weighted rows is (Σw)²/Σw².
+    With s_a the level's share of the weight, F_a − F is 1 − s_a times the difference between two
+    independent distributions, of the level and of the other rows. Let 1/n = 1/n_a + 1/n_rest, both
+    of them (Σw)²/Σw². The estimates exceed the truth by at most sqrt(log(2·n_levels/δ)/(2n)), for
+    all levels at once with probability 1 − δ = .95; and where a level's true distance is attained,
+    it exceeds the estimate by at most z/sqrt(4n), with probability 1 − δ/2.
 
     References
     ----------
-    Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality", 1990.
+    Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality", 1990. Wei and
+    Dudley, "Two-sample Dvoretzky-Kiefer-Wolfowitz inequalities", 2012.
     """
-    n = float(np.sum(weight)) ** 2 / float(np.sum(weight**2))
-    return float(np.sqrt(np.log(2 / (1 - CONFIDENCE)) / (2 * n)))
+    total, squares = (np.bincount(codes, each, n_levels) for each in (weight, weight**2))
+    rest = total.sum() - total
+    inverse = divide(squares, total**2) + divide(squares.sum() - squares, rest**2)
+    share = rest / max(float(total.sum()), 1e-300)
+    known = max(int((total > 0).sum()), 1)
+    above = share * np.sqrt(np.log(2 * known / (1 - CONFIDENCE)) / 2 * inverse)
+    return above, share * Z / 2 * np.sqrt(inverse)
 
 
 @measure(
@@ -77,15 +90,14 @@ def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
     For a classifier the scores are compared, not the decisions: a disparity of 0 is parity of
     decisions at every threshold.
 
-    The interval is the paper's, the value ± sqrt(log(2/.05)/(2n)), clipped to [0, 1]; n counts all
-    rows for an attribute and the level's rows for a level. A level with fewer rows than the
-    audit's minimum is not estimable, and left out of the largest.
+    n counts all rows for an attribute and the level's rows for a level. A level with fewer rows
+    than the audit's minimum is not estimable, and left out of the largest.
 
     Notes
     -----
-    The paper's band holds for one distribution of n rows: for an attribute it is too narrow where
-    the farthest level has few of them; see the level's own band. Under parity the value is above 0
-    by about the deviation of the smallest level.
+    For the intervals see `bound_deviations`; the paper's band, the value ± sqrt(log(2/.05)/(2n)) of
+    all n rows, is too narrow where the farthest level has few of them. Under parity the value is
+    above 0 by about the deviation of the smallest level.
     """
     part, weight = audit.part, audit.weight
     values, probability = audit.prediction.outcomes
@@ -94,14 +106,12 @@ def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
         distance = find_distances(values, probability, codes, len(levels), weight)
         count = np.bincount(codes, minlength=len(levels))
         distance[count < audit.minimum] = np.nan
-        yield _bound(attribute, np.fmax.reduce(distance, initial=np.nan), weight)
+        above, below = bound_deviations(codes, len(levels), weight)
+        low, high = np.maximum(distance - above, 0.0), np.minimum(distance + below, 1.0)
+        ends = (distance, low, high)
+        largest = [float(np.fmax.reduce(each, initial=np.nan)) for each in ends]
+        left_out = int(((count > 0) & (count < audit.minimum)).sum())
+        yield MeasureRow(attribute, largest[0], codes.size, *largest[1:], left_out)
         for code, level in enumerate(levels):
-            yield _bound(f"{attribute}={level}", distance[code], weight[codes == code])
-
-
-def _bound(group: str, value: float, weight: np.ndarray) -> MeasureRow:
-    """Return a row with the paper's interval."""
-    if not np.isfinite(value):
-        return MeasureRow(group, np.nan, weight.size)
-    value, reach = float(value), bound_deviation(weight)
-    return MeasureRow(group, value, weight.size, max(value - reach, 0.0), min(value + reach, 1.0))
+            value, least, most = (float(each[code]) for each in ends)
+            yield MeasureRow(f"{attribute}={level}", value, int(count[code]), least, most)

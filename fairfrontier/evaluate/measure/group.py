@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+
+import numpy as np
 
 from fairfrontier.evaluate.measure.class_gap import compute_class_gap_rms, measure_class_gaps
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
-from fairfrontier.evaluate.statistic.interval import fold, newcombe, percentile
+from fairfrontier.evaluate.statistic.interval import (
+    bound_difference,
+    bound_extreme,
+    bound_ratio,
+    bound_root_mean_square,
+    newcombe,
+    wilson,
+)
 from fairfrontier.evaluate.statistic.rate import AGGREGATIONS, RATES, TNR, TPR
 from fairfrontier.train.prediction import task_of
 
@@ -29,24 +38,35 @@ def measure_levels(audit: Audit, position: int) -> Iterator[MeasureRow]:
 def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator[MeasureRow]:
     """Yield one aggregate of one rate for every attribute and pair.
 
-    A signed gap is for attributes with two levels and has Newcombe's interval; the difference of
-    two levels has the same one folded at 0; the others have the percentile interval of a
-    bootstrap over cells.
+    A signed gap is for attributes with two levels and has Newcombe's interval; the others' hold for
+    any number of levels, see `bound_difference`, `bound_ratio` and `bound_extreme`.
     """
     for attribute, aggregates in audit.aggregates.items():
-        table = audit.rates[attribute]
-        value = float(aggregates.value[aggregation][position])
         if aggregation == "gap" and len(audit.part.attributes.get(attribute, ())) != 2:
             continue
-        if aggregation in ("gap", "difference") and table.value.shape[0] == 2:
-            low, high = newcombe(
-                *(array[:, position] for array in (table.value, table.low, table.high))
-            )
-            if aggregation == "difference":
-                low, high = fold(low, high)
+        table, value = audit.rates[attribute], float(aggregates[aggregation][position])
+        shares, size = table.value[:, [position]], table.size[:, [position]]
+        limits = partial(wilson, shares, size)
+        if np.isnan(value):
+            low, high = np.nan, np.nan
+        elif aggregation == "gap":
+            ends = (array[:, position] for array in (table.value, table.low, table.high))
+            low, high = newcombe(*ends)
+        elif aggregation in BOUNDS:
+            low, high = BOUNDS[aggregation](shares, limits)
         else:
-            low, high = percentile(value, aggregates.draws[aggregation][:, position])
-        yield MeasureRow(attribute, value, int(table.n[:, position].sum()), low, high)
+            low, high = bound_extreme(limits, shares.shape, largest=aggregation == "max")
+        n, left_out = int(table.n[:, position].sum()), count_left_out(audit, attribute, [position])
+        yield MeasureRow(attribute, value, n, low, high, left_out)
+
+
+def count_left_out(audit: Audit, attribute: str, positions: Sequence[int]) -> int:
+    """Return how many levels have rows, and too few to be compared in one of the rates."""
+    scarce = np.isnan(audit.rates[attribute].value[:, positions]).any(axis=1)
+    return int((scarce & (audit.cells[attribute].count.sum(axis=1) > 0)).sum())
+
+
+BOUNDS = {"difference": bound_difference, "ratio": bound_ratio}
 
 
 @measure(
@@ -58,7 +78,9 @@ def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator
 )
 def measure_gap_max(audit: Audit) -> Iterator[MeasureRow]:
     """Yield GapMax for every attribute and pair; see `compute_gap_max`."""
-    return _measure_both(audit, "gap_max")
+    return _measure_both(
+        audit, "gap_max", lambda value, size: bound_difference(value, partial(wilson, value, size))
+    )
 
 
 @measure(
@@ -76,15 +98,22 @@ def measure_gap_rms(audit: Audit) -> Iterator[MeasureRow]:
     """
     if task_of(audit.part) == "multiclass":
         return measure_class_gaps(audit, compute_class_gap_rms)
-    return _measure_both(audit, "gap_rms")
+    return _measure_both(audit, "gap_rms", bound_root_mean_square)
 
 
-def _measure_both(audit: Audit, name: str) -> Iterator[MeasureRow]:
-    """Yield an aggregate of both rates P(ŷ=y | Y=y) with its bootstrap interval."""
+def _measure_both(
+    audit: Audit, name: str, bound: Callable[[np.ndarray, np.ndarray], tuple[float, float]]
+) -> Iterator[MeasureRow]:
+    """Yield an aggregate of both rates P(ŷ=y | Y=y) with its interval."""
     for attribute, aggregates in audit.aggregates.items():
-        value = float(aggregates.value[name])
-        n = int(audit.rates[attribute].n[:, [TNR, TPR]].sum())
-        yield MeasureRow(attribute, value, n, *percentile(value, aggregates.draws[name]))
+        value, table = float(aggregates[name]), audit.rates[attribute]
+        both = [each[:, [TNR, TPR]] for each in (table.value, table.size)]
+        interval = (np.nan, np.nan) if np.isnan(value) else bound(*both)
+        n, left_out = (
+            int(table.n[:, [TNR, TPR]].sum()),
+            count_left_out(audit, attribute, [TNR, TPR]),
+        )
+        yield MeasureRow(attribute, value, n, *interval, left_out)
 
 
 for position, rate in enumerate(RATES):

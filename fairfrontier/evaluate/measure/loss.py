@@ -14,7 +14,7 @@ from scipy.special import logit
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
-from fairfrontier.evaluate.statistic.interval import average
+from fairfrontier.evaluate.statistic.interval import Mean, Z, average, average_cells, bound_extreme
 from fairfrontier.prepare.split import Task
 from fairfrontier.train.prediction import task_of
 
@@ -22,8 +22,6 @@ REFERENCE = (
     "Agarwal, Dudík and Wu, Fair regression: quantitative definitions and reduction-based "
     "algorithms, 2019"
 )
-# Standard errors on either side of a loss, as in the paper's figures.
-REACH = 2.0
 # The paper's C: predictions in [0, 1] are probabilities σ(C (2u − 1)).
 STEEPNESS = 5.0
 LOGISTIC_SCALE = 2 * float(np.log1p(np.exp(STEEPNESS)))
@@ -107,42 +105,48 @@ def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
 
 
 def measure_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
-    """Yield the weighted mean loss of the part and of every level, ± two standard errors.
+    """Yield the weighted mean loss of the part and of every level.
 
     A level with fewer rows than the audit's minimum is not estimable.
     """
     loss = expect_loss(audit, compute)
-    yield MeasureRow("", *average(loss, audit.weight, REACH))
+    yield MeasureRow("", *average(loss, audit.weight))
     for attribute in audit.part.attributes:
-        yield from _average_levels(audit, attribute, loss)
+        yield from measure_means(audit, attribute, loss)
 
 
 def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
-    """Yield, for every attribute, the largest of its levels' losses, with that level's interval.
+    """Yield, for every attribute, the largest of its levels' losses; see `bound_extreme`.
 
-    This is what a bounded group loss keeps below its bound. The largest of several estimates is
-    biased upward, and its interval does not say so.
+    This is what a bounded group loss keeps below its bound.
     """
     loss = expect_loss(audit, compute)
     for attribute in audit.part.attributes:
-        levels = list(_average_levels(audit, attribute, loss))
-        n = sum(row.n for row in levels)
-        known = [row for row in levels if np.isfinite(row.value)]
-        if known:
-            worst = max(known, key=lambda row: row.value)
-            yield worst._replace(group=attribute, n=n)
-        else:
-            yield MeasureRow(attribute, np.nan, n)
+        mean, count = _average_levels(audit, attribute, loss)
+        known = count >= max(audit.minimum, 1)
+        value, n = np.fmax.reduce(mean.value[known], initial=np.nan), int(count.sum())
+        limits = lambda reach: tuple(end[known] for end in mean.limit(reach))  # noqa: B023, E731
+        low, high = bound_extreme(limits, (int(known.sum()),), largest=True)
+        left_out = int(((count > 0) & ~known).sum())
+        yield MeasureRow(attribute, float(value), n, low, high, left_out)
 
 
-def _average_levels(audit: Audit, attribute: str, loss: np.ndarray) -> Iterator[MeasureRow]:
-    """Yield the mean loss of every level of an attribute."""
-    levels = audit.part.attributes[attribute]
-    codes = read_codes(audit.part, attribute, len(levels))
-    for code, level in enumerate(levels):
-        rows = codes == code
-        row = MeasureRow(f"{attribute}={level}", *average(loss[rows], audit.weight[rows], REACH))
-        yield row if row.n >= audit.minimum else MeasureRow(row.group, np.nan, row.n)
+def measure_means(audit: Audit, attribute: str, values: np.ndarray) -> Iterator[MeasureRow]:
+    """Yield the mean of the rows' values for every level of an attribute."""
+    mean, count = _average_levels(audit, attribute, values)
+    numbers = np.where(count >= audit.minimum, [mean.value, *mean.limit(Z)], np.nan)
+    for level, (value, low, high), n in zip(
+        audit.part.attributes[attribute], numbers.T.tolist(), count.tolist(), strict=True
+    ):
+        yield MeasureRow(f"{attribute}={level}", value, n, low, high)
+
+
+def _average_levels(audit: Audit, attribute: str, values: np.ndarray) -> tuple[Mean, np.ndarray]:
+    """Return the means by level, and rows."""
+    n_levels = len(audit.part.attributes[attribute])
+    codes = read_codes(audit.part, attribute, n_levels)
+    count = np.bincount(codes, minlength=n_levels)
+    return average_cells(values, audit.weight, codes, n_levels), count
 
 
 for each in LOSSES:
@@ -174,7 +178,7 @@ for each in LOSSES:
 def measure_rmse(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the root of the mean squared error; its interval is that of the mean square, rooted."""
     square = 2 * expect_loss(audit, compute_square)
-    value, n, low, high = average(square, audit.weight, REACH)
+    value, n, low, high = average(square, audit.weight)
     root = np.sqrt(np.maximum([value, low, high], 0.0))
     yield MeasureRow("", float(root[0]), n, float(root[1]), float(root[2]))
 
@@ -187,8 +191,8 @@ def measure_rmse(audit: Audit) -> Iterator[MeasureRow]:
     direction="lower",
 )
 def measure_mae(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the mean absolute error, ± two standard errors."""
-    yield MeasureRow("", *average(expect_loss(audit, compute_absolute), audit.weight, REACH))
+    """Yield the mean absolute error."""
+    yield MeasureRow("", *average(expect_loss(audit, compute_absolute), audit.weight))
 
 
 @measure(

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fairfrontier.evaluate.measure.loss import measure_means
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
-from fairfrontier.evaluate.statistic.cell import read_codes
-from fairfrontier.evaluate.statistic.interval import Z, average, effective_size, normal, wilson
+from fairfrontier.evaluate.statistic.interval import average, effective_size, wilson
 
 
 @measure(
@@ -44,7 +44,8 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
     squares = np.bincount(y, (weight * (right - recall[y])) ** 2)[present]
     kish = total[present] ** 2 / np.bincount(y, weight**2)[present]
     recall, total = recall[present], total[present]
-    low, high = wilson(recall, effective_size(recall, squares / total**2, kish))
+    rows = np.bincount(y)[present]
+    low, high = wilson(recall, effective_size(recall, squares / total**2, kish, rows))
     value = float(recall.mean())
     below = np.sqrt(np.sum((recall - low) ** 2)) / recall.size
     above = np.sqrt(np.sum((high - recall) ** 2)) / recall.size
@@ -58,10 +59,10 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
     reference="van Rijsbergen, Information Retrieval, 1979",
 )
 def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield 2 TP/(2 TP + FP + FN), expected counts if random, with a normal interval.
+    """Yield 2 TP/(2 TP + FP + FN), expected counts if random, with Wilson's interval.
 
-    The variance is that of a ratio of sums, Σ w²(2 tp − F (2 tp + fp + fn))² over the squared sum
-    below. No positive row and no decision 1: not estimable.
+    Its effective size is that of the variance of a ratio of sums, Σ w²(2 tp − F (2 tp + fp + fn))²
+    over the squared sum below. No positive row and no decision 1: not estimable.
     """
     y, decision, weight = audit.part.y, audit.prediction.decision, audit.weight
     above, below = 2 * (y == 1) * decision, (y == 1) + decision
@@ -70,8 +71,11 @@ def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
         yield MeasureRow("", np.nan, y.size)
         return
     value = float(np.sum(weight * above)) / total
-    half = Z * float(np.sqrt(np.sum((weight * (above - value * below)) ** 2))) / total
-    yield MeasureRow("", value, y.size, max(value - half, 0.0), min(value + half, 1.0))
+    variance = np.sum((weight * (above - value * below)) ** 2) / total**2
+    some = weight[below > 0]
+    size = effective_size(np.asarray(value), variance, some.sum() ** 2 / np.sum(some**2))
+    low, high = wilson(np.asarray(value), size)
+    yield MeasureRow("", value, y.size, float(low), float(high))
 
 
 @measure(
@@ -82,11 +86,23 @@ def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
     reference="Elkan, The foundations of cost-sensitive learning, 2001",
 )
 def measure_error_cost(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the weighted mean of c_FP 1{y = 0} d + c_FN 1{y = 1} (1 − d), expected if random."""
-    y, decision = audit.part.y, audit.prediction.decision
+    """Yield the weighted mean of c_FP 1{y = 0} d + c_FN 1{y = 1} (1 − d), expected if random.
+
+    The interval is Wilson's, of the share that the cost is of the larger one of both.
+    """
+    y, decision, weight = audit.part.y, audit.prediction.decision, audit.weight
     false_positive, false_negative = audit.costs or (1.0, 1.0)
-    cost = np.where(y == 1, false_negative * (1 - decision), false_positive * decision)
-    yield MeasureRow("", *average(cost, audit.weight))
+    most = max(false_positive, false_negative)
+    cost = np.where(y == 1, false_negative * (1 - decision), false_positive * decision) / most
+    total, squares = float(np.sum(weight)), float(np.sum(weight**2))
+    if not total > 0:
+        yield MeasureRow("", np.nan, y.size)
+        return
+    value = np.sum(weight * cost) / total
+    variance = np.sum((weight * (cost - value)) ** 2) / total**2
+    size = effective_size(value, variance, total**2 / np.asarray(squares), y.size)
+    low, high = wilson(value, size)
+    yield MeasureRow("", most * float(value), y.size, most * float(low), most * float(high))
 
 
 @measure(
@@ -98,7 +114,7 @@ def measure_error_cost(audit: Audit) -> Iterator[MeasureRow]:
     reference="Good, Rational decisions, 1952",
 )
 def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the weighted mean of −log p_y with its normal interval.
+    """Yield the weighted mean of −log p_y; its interval allows for skewness (`Mean`).
 
     Probabilities are clipped 2.2e-16 away from 0 and 1, as in scikit-learn.
     """
@@ -120,11 +136,13 @@ def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
     "correlated ROC curves, 1988",
 )
 def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the weighted AUC with DeLong's interval.
+    """Yield the weighted AUC with Wilson's interval of an effective size.
 
     V_i is the weighted share of the other class that row i is on the right side of (ties count
-    half). AUC is the weighted mean of V over either class, and its variance is the sum over both
-    classes of Σ w²(V − AUC)² / (Σw)². One class only: not estimable.
+    half). AUC is the weighted mean of V over either class, and DeLong's variance the sum over both
+    classes of Σ w²(V − AUC)² / (Σw)². Of few rows it may be far too small, as where none of the
+    worst was drawn: at least Hanley and McNeil's is taken, whichever class varies more. One class
+    only: not estimable.
 
     Notes
     -----
@@ -133,7 +151,8 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
     References
     ----------
     Sun and Xu, "Fast implementation of DeLong's algorithm for comparing the areas under
-    correlated receiver operating characteristic curves", 2014.
+    correlated receiver operating characteristic curves", 2014. Hanley and McNeil, "The meaning and
+    use of the area under a receiver operating characteristic (ROC) curve", 1982.
     """
     y, score, weight = audit.part.y, audit.prediction.score, audit.weight
     _, rank = np.unique(score, return_inverse=True)
@@ -147,8 +166,12 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
     value = float(np.sum(positive * below) / positive.sum())
     squares = np.where(y == 1, below[rank], above[rank]) - value
     share = weight / np.where(y == 1, positive.sum(), negative.sum())
-    low, high = normal(value, float(np.sqrt(np.sum((share * squares) ** 2))))
-    yield MeasureRow("", value, y.size, max(low, 0.0), min(high, 1.0))
+    rows = np.array([1.0 / np.sum(share[y == k] ** 2) for k in (0, 1)])
+    terms = np.array([(1.0 - value) / (2.0 - value), value / (1.0 + value)])
+    least = value * (1.0 - value) * max(terms @ (1.0 / rows), terms[::-1] @ (1.0 / rows))
+    variance = np.maximum(np.sum((share * squares) ** 2), least)
+    low, high = wilson(np.asarray(value), effective_size(np.asarray(value), variance, rows.min()))
+    yield MeasureRow("", value, y.size, float(low), float(high))
 
 
 @measure(
@@ -158,17 +181,7 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
     task=("regression",),
 )
 def measure_mean_prediction(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the weighted mean prediction of the part and of every level, with normal intervals."""
-    score, weight = audit.prediction.score, audit.weight
-    yield MeasureRow("", *average(score, weight))
-    for attribute, levels in audit.part.attributes.items():
-        codes = read_codes(audit.part, attribute, len(levels))
-        count = np.bincount(codes, minlength=len(levels))
-        total = np.maximum(np.bincount(codes, weight, len(levels)), 1e-300)
-        mean = np.bincount(codes, weight * score, len(levels)) / total
-        squares = np.bincount(codes, (weight * (score - mean[codes])) ** 2, len(levels))
-        value = np.where(count >= audit.minimum, mean, np.nan)
-        half = Z * np.sqrt(squares) / total
-        for level, centre, n, width in zip(levels, value, count, half, strict=True):
-            interval = normal(float(centre), float(width), 1.0)
-            yield MeasureRow(f"{attribute}={level}", float(centre), int(n), *interval)
+    """Yield the weighted mean prediction of the part and of every level."""
+    yield MeasureRow("", *average(audit.prediction.score, audit.weight))
+    for attribute in audit.part.attributes:
+        yield from measure_means(audit, attribute, audit.prediction.score)

@@ -11,13 +11,7 @@ import numpy as np
 
 from fairfrontier.evaluate.statistic.cell import Cells, count_cells
 from fairfrontier.evaluate.statistic.rank import rank
-from fairfrontier.evaluate.statistic.rate import (
-    Aggregates,
-    Direction,
-    RateTable,
-    aggregate,
-    tabulate_rates,
-)
+from fairfrontier.evaluate.statistic.rate import Direction, RateTable, aggregate, tabulate_rates
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.prediction import Prediction, task_of
@@ -45,13 +39,17 @@ CERTIFIED: frozenset[Need] = frozenset({"certificate", "gap", "box"})
 
 
 class MeasureRow(NamedTuple):
-    """One value of a measure with its rows and 95% interval; NaN where not estimable."""
+    """One value of a measure with its rows and 95% interval; NaN where not estimable.
+
+    ``left_out`` are the levels with rows that an aggregate leaves out, since they have too few.
+    """
 
     group: str
     value: float
     n: int
     low: float = np.nan
     high: float = np.nan
+    left_out: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +57,14 @@ class Audit:
     """What a measure is computed from: predictions on the rows of a part.
 
     ``minimum`` is the number of rows that the denominator of a level needs; with fewer it is not
-    estimable. ``replicates`` are bootstrap draws; 0 leaves out the intervals that need them. The
-    certificates are from `certify_part`, `bound_part` (of a net) and `certify_gaps` on the same
-    rows or a sample of them. ``costs`` are those of a false positive and a false negative.
+    estimable. The certificates are from `certify_part`, `bound_part` (of a net) and `certify_gaps`
+    on the same rows or a sample of them. ``costs`` are those of a false positive and a false
+    negative.
     """
 
     prediction: Prediction
     part: Part
     minimum: int = 10
-    replicates: int = 1000
     certificates: tuple[Certificate, ...] = ()
     boxes: tuple[BoxBound, ...] = ()
     gaps: tuple[GapCertificate, ...] = ()
@@ -111,13 +108,9 @@ class Audit:
         }
 
     @cached_property
-    def aggregates(self) -> Mapping[str, Aggregates]:
+    def aggregates(self) -> Mapping[str, Mapping[str, np.ndarray]]:
         """Aggregates over the levels of each attribute and pair."""
-        return {
-            name: aggregate(cells, self.rates[name], self.replicates)
-            for name, cells in self.cells.items()
-            if name
-        }
+        return {name: aggregate(table) for name, table in self.rates.items() if name}
 
 
 Compute = Callable[[Audit], Iterable[MeasureRow]]

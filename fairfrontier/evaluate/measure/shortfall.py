@@ -10,7 +10,7 @@ import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import Cells, count_cells
-from fairfrontier.evaluate.statistic.interval import newcombe
+from fairfrontier.evaluate.statistic.interval import Z, newcombe
 from fairfrontier.evaluate.statistic.rate import DENOMINATOR, NAMES, tabulate_rates
 
 WANG = (
@@ -24,7 +24,8 @@ def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterat
 
     With s the level's share of the rate's denominator, rate(all) − rate(level) is (1 − s) times
     the difference between the other rows and the level, and its interval is Newcombe's of that
-    difference, times 1 − s. A level with too few rows, or with all of them, is not estimable.
+    difference, times 1 − s, widened by the normal error of s. A level with too few rows, or with
+    all of them, is not estimable.
     """
     cells = audit.cells
     if true and audit.part.true_groups is not None:
@@ -36,15 +37,22 @@ def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterat
         own = tabulate_rates(table, audit.minimum)
         others = tabulate_rates(_leave_out(table), audit.minimum)
         mass = np.einsum("kyd,y->k", table.mass, DENOMINATOR[position])
+        squares = np.einsum("kyde,y->k", table.square, DENOMINATOR[position])
+        total = max(float(mass.sum()), 1e-300)
+        part = mass / total
+        error = np.sqrt((1 - part) ** 2 * squares + part**2 * (squares.sum() - squares)) / total
         for code, level in enumerate(table.levels):
-            share = sign * (1.0 - mass[code] / max(float(mass.sum()), 1e-300))
+            share = sign * (1.0 - part[code])
             at = (code, position)
             value, *ends = (
                 np.array([getattr(rates, name)[at] for rates in (others, own)])
                 for name in ("value", "low", "high")
             )
-            interval = [share * end for end in newcombe(value, *ends)]
-            difference = float(share * (value[0] - value[1]))
+            gap = float(value[0] - value[1])
+            difference, more = float(share * gap), Z * gap * error[code]
+            reach = [np.hypot(share * (end - gap), more) for end in newcombe(value, *ends)]
+            low, high = reach if sign > 0 else reach[::-1]
+            interval = [difference - low, difference + high]
             group = f"{attribute}={level}"
             yield MeasureRow(group, difference, int(own.n[at]), min(interval), max(interval))
 

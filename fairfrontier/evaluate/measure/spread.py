@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import find_memberships, read_codes
-from fairfrontier.evaluate.statistic.interval import percentile
-from fairfrontier.evaluate.statistic.resampling import (
-    Outcomes,
-    average_known,
-    count_outcomes,
-    divide_right,
+from fairfrontier.evaluate.statistic.interval import (
+    bound_length,
+    draw_noise,
+    effective_size,
+    estimate_variance,
 )
+from fairfrontier.evaluate.statistic.resampling import Outcomes, count_outcomes, divide_right
 
 SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
 SENSEI += "treatment and disparate impact, 2017"
@@ -41,32 +41,40 @@ class _Members:
     known: np.ndarray
     complete: np.ndarray
 
-    def spread_accuracy(self, mass: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of accuracy of sums of shape (..., n_cells, 2)."""
-        return _spread(divide_right(self.belongs[self.known] @ mass))
+    def measure(self, memberships: np.ndarray, *, balanced: bool) -> MeasureRow:
+        """Return a spread with its interval, and how many rows have one of the memberships.
 
-    def spread_balanced(self, mass: np.ndarray) -> np.ndarray:
-        """Return that of balanced accuracy: of the mean rate of the classes that a draw has."""
-        belongs = self.belongs[self.complete]
-        recall = [divide_right((belongs * (self.label == k)) @ mass) for k in np.unique(self.label)]
-        return _spread(average_known(np.stack(recall), 0))
-
-    def measure(
-        self, spread: Callable[[np.ndarray], np.ndarray], memberships: np.ndarray, replicates: int
-    ) -> MeasureRow:
-        """Return a spread with its interval, and how many rows have one of the memberships."""
-        value = float(spread(self.outcomes.mass))
-        n = int(self.outcomes.count[self.belongs[memberships].any(axis=0)].sum())
-        return MeasureRow(
-            "", value, n, *percentile(value, self.outcomes.resample(replicates, spread))
-        )
-
-
-def _spread(rate: np.ndarray) -> np.ndarray:
-    """Return the standard deviation over the last axis; NaN of fewer than two."""
-    if rate.shape[-1] < 2:
-        return np.full(rate.shape[:-1], np.nan)
-    return np.asarray(np.std(rate, axis=-1))
+        It is that of accuracy, or of the mean rate of the classes. Errors of memberships that
+        share rows are correlated.
+        """
+        belongs = self.belongs[memberships]
+        n = int(self.outcomes.count[belongs.any(axis=0)].sum())
+        if len(belongs) < 2:
+            return MeasureRow("", np.nan, n)
+        classes = [self.label == k for k in np.unique(self.label)] if balanced else [True]
+        rate, covariance = np.zeros(len(belongs)), np.zeros((len(belongs), len(belongs)))
+        size = np.inf
+        for own in classes:
+            among = belongs & own
+            mass = among @ self.outcomes.mass
+            share, total = divide_right(mass), mass.sum(axis=1)
+            offset = np.stack([-share, 1.0 - share], axis=1)
+            both = np.einsum("ac,bc,cde->abde", among, among, self.outcomes.square)
+            own_covariance = np.einsum("ad,be,abde->ab", offset, offset, both)
+            own_covariance /= total[:, None] * total
+            rows = total**2 / np.einsum("aade->a", both)
+            variance = np.diag(own_covariance)
+            size_of = effective_size(share, variance, rows, among @ self.outcomes.count)
+            least = estimate_variance(share, size_of)
+            own_covariance += np.diag(np.maximum(least - variance, 0.0))
+            rate += share / len(classes)
+            covariance += own_covariance / len(classes) ** 2
+            size = min(size, float(rows.min()))
+        value, vector = np.linalg.eigh(covariance)
+        noise = draw_noise(np.sqrt(np.maximum(value, 0.0))) @ vector.T
+        point = (rate - rate.mean()) / np.sqrt(len(rate))
+        noise = (noise - noise.mean(axis=1, keepdims=True)) / np.sqrt(len(rate))
+        return MeasureRow("", float(np.std(rate)), n, *bound_length(point, noise, size))
 
 
 def _count(audit: Audit) -> _Members:
@@ -101,16 +109,15 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     A membership is an attribute with the levels yes and no, as texts have for every family of
     terms that they may mention; a row may belong to several of them. The standard deviation is
     NumPy's, over m memberships and not m − 1. Memberships with fewer than ``minimum`` rows are
-    left out; fewer than two: not estimable. The interval is the percentile one of a bootstrap of
-    rows, counted by all their memberships at once, so that overlaps are kept.
+    left out; fewer than two: not estimable.
 
     Notes
     -----
-    O(n m log n), and O(cells · m) for each replicate; there are as many cells as combinations of
-    memberships, label and decision that occur.
+    O(n m log n + cells · m²); there are as many cells as combinations of memberships and label that
+    occur.
     """
     members = _count(audit)
-    yield members.measure(members.spread_accuracy, members.known, audit.replicates)
+    yield members.measure(members.known, balanced=False)
 
 
 @measure(
@@ -126,7 +133,7 @@ def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     counts them.
     """
     members = _count(audit)
-    yield members.measure(members.spread_balanced, members.complete, audit.replicates)
+    yield members.measure(members.complete, balanced=True)
 
 
 @measure(

@@ -92,7 +92,6 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
             table.count[kept],
             table.mass[kept],
             table.square[kept],
-            table.whole,
             tuple(levels[k] for k in kept),
             int(task_of(part) == "multiclass" or part.favourable != 0),
         )
@@ -141,10 +140,7 @@ def _count(
     shape = (*sizes, 2)
     flat = count_outcomes(index, decision, weight, math.prod(shape))
     return Outcomes(
-        flat.count.reshape(shape),
-        flat.mass.reshape(*shape, 2),
-        flat.square.reshape(*shape, 2, 2),
-        flat.whole,
+        flat.count.reshape(shape), flat.mass.reshape(*shape, 2), flat.square.reshape(*shape, 2, 2)
     )
 
 
@@ -155,4 +151,4 @@ def _sum_out(joint: Outcomes, block: tuple[int, ...], axes: tuple[int, ...]) -> 
         sums.sum(axis=dropped).reshape(-1, *sums.shape[len(block) :])
         for sums in (joint.count, joint.mass, joint.square)
     )
-    return Outcomes(count, mass, square, joint.whole)
+    return Outcomes(count, mass, square)

@@ -62,13 +62,15 @@ def compute_rates(mass: np.ndarray, favourable: int = 1) -> np.ndarray:
 class RateTable:
     """The rates of all levels of one attribute, with intervals; NaN where not estimable.
 
-    All arrays have shape (n_levels, n_rates); ``n`` counts the rows in the denominators.
+    All arrays have shape (n_levels, n_rates); ``n`` counts the rows in the denominators, ``size``
+    is what the intervals take them for, see `effective_size`.
     """
 
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
+    size: np.ndarray
 
 
 def tabulate_rates(cells: Cells, minimum: int) -> RateTable:
@@ -86,9 +88,9 @@ def tabulate_rates(cells: Cells, minimum: int) -> RateTable:
     total = np.einsum("kyd,fy->kf", cells.mass, DENOMINATOR)
     weight = np.einsum("kyde,fy->kf", cells.square, DENOMINATOR)
     total, weight = np.maximum(total, 1e-300), np.maximum(weight, 1e-300)
-    size = effective_size(value, squares / total**2, total**2 / weight)
+    size = effective_size(value, squares / total**2, total**2 / weight, n)
     low, high = wilson(value, size)
-    return RateTable(value, low, high, n)
+    return RateTable(value, low, high, n, size)
 
 
 def _gap(rates: np.ndarray) -> np.ndarray:
@@ -161,38 +163,17 @@ AGGREGATIONS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Aggregates:
-    """Aggregates over the levels of one attribute, by name, and their bootstrap replicates.
+def aggregate(table: RateTable) -> dict[str, np.ndarray]:
+    """Return every aggregate over the levels that are estimable; NaN of fewer than two.
 
-    An aggregation has values of shape (n_rates,) and draws of shape (replicates, n_rates);
-    ``gap_max`` and ``gap_rms`` are numbers, with draws of shape (replicates,).
+    An aggregation has values of shape (n_rates,); ``gap_max`` and ``gap_rms`` are numbers.
     """
-
-    value: dict[str, np.ndarray]
-    draws: dict[str, np.ndarray]
-
-
-def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
-    """Return every aggregate over the levels that are estimable, with bootstrap replicates.
-
-    O(replicates × cells), whatever the number of rows.
-    """
-    estimable = ~np.isnan(table.value)
     value = aggregate_rates(table.value)
-    blocks = [
-        aggregate_rates(np.where(estimable, compute_rates(mass, cells.favourable), np.nan))
-        for mass in cells.draw(replicates)
-    ]
-    draws = {
-        name: np.concatenate([np.empty((0, *array.shape)), *(block[name] for block in blocks)])
-        for name, array in value.items()
+    few = (~np.isnan(table.value)).sum(axis=0) < 2
+    return {
+        name: np.where(few if each.ndim else few[[TNR, TPR]].any(), np.nan, each)
+        for name, each in value.items()
     }
-    few = estimable.sum(axis=0) < 2
-    for name in value:
-        scarce = few if value[name].ndim else few[[TNR, TPR]].any()
-        value[name] = np.where(scarce, np.nan, value[name])
-    return Aggregates(value, draws)
 
 
 def aggregate_rates(rates: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,14 +1,10 @@
-"""Right and wrong rows counted by cell, and bootstrap draws of their sums."""
+"""Right and wrong rows counted by cell, shares of them, and bootstrap draws of their sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-
-# Draws times sums that the bootstrap computes at a time.
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,35 +13,12 @@ class Outcomes:
 
     A row of weight w that is right with probability r counts w(1 − r) as wrong and wr as right.
     ``count`` has shape (n_cells,), ``mass`` (n_cells, 2) the sums of what is wrong and right, and
-    ``square`` (n_cells, 2, 2) the sums of their products. The masses are counts where ``whole``:
-    all weights are 1 and all probabilities 0 or 1.
+    ``square`` (n_cells, 2, 2) the sums of their products.
     """
 
     count: np.ndarray
     mass: np.ndarray
     square: np.ndarray
-    whole: bool
-
-    def resample(self, replicates: int, compute: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return ``compute`` of bootstrap draws of the masses, shape (replicates,).
-
-        ``compute`` maps (draws, n_cells, 2) to (draws,).
-        """
-        return np.concatenate([np.empty(0), *map(compute, self.draw(replicates))])
-
-    def draw(self, replicates: int) -> Iterator[np.ndarray]:
-        """Yield bootstrap draws of the masses in blocks, shape (draws, *mass.shape).
-
-        The generator is seeded with 0, so that the same cells give the same draws.
-        """
-        rng = np.random.default_rng(0)
-        step = max(1, BLOCK // max(self.mass.size, 1))
-        for start in range(0, replicates, step):
-            size = min(step, replicates - start)
-            if self.whole:
-                yield resample_counts(self.mass, size, rng)
-            else:
-                yield resample_sums(self.mass, self.square, size, rng)
 
 
 def count_outcomes(
@@ -56,14 +29,14 @@ def count_outcomes(
     if (choice == right).all() and (weight == 1).all():
         rows = np.bincount(2 * cell + choice, minlength=2 * n_cells).reshape(n_cells, 2)
         square = rows[..., None] * np.eye(2)
-        return Outcomes(rows.sum(axis=-1), rows.astype(np.float64), square, True)
+        return Outcomes(rows.sum(axis=-1), rows.astype(np.float64), square)
     halves = (weight * (1 - right), weight * right)
     mass = np.stack([np.bincount(cell, half, n_cells) for half in halves], axis=-1)
     square = np.stack(
         [np.stack([np.bincount(cell, a * b, n_cells) for b in halves], axis=-1) for a in halves],
         axis=-1,
     )
-    return Outcomes(np.bincount(cell, minlength=n_cells), mass, square, False)
+    return Outcomes(np.bincount(cell, minlength=n_cells), mass, square)
 
 
 def divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -84,25 +57,6 @@ def average_known(values: np.ndarray, axis: int) -> np.ndarray:
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def resample_counts(mass: np.ndarray, replicates: int, rng: np.random.Generator) -> np.ndarray:
-    """Return bootstrap draws of cell counts, float64, shape (replicates, *mass.shape).
-
-    Resampling n rows with replacement and counting them by cell gives counts that are
-    multinomial(n, mass/n). A function of the counts alone therefore has exactly the distribution
-    that the row bootstrap would give it, at O(cells × replicates) instead of O(n × replicates).
-
-    References
-    ----------
-    Efron and Tibshirani, "An introduction to the bootstrap", 1993, section 6.
-    """
-    flat = mass.ravel()
-    n = int(flat.sum())
-    if n == 0:
-        return np.zeros((replicates, *mass.shape))
-    draws = rng.multinomial(n, flat / n, size=replicates)
-    return draws.reshape(replicates, *mass.shape).astype(np.float64)
 
 
 def resample_sums(

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from fairfrontier.evaluate.measure.consistency import vary, weigh_versions
+from fairfrontier.evaluate.statistic.interval import average
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import ConfigError
@@ -105,9 +106,8 @@ def test_two_classes_give_the_standard_deviation_over_versions():
     assert row["group"] == "term"
     assert row["value"] == pytest.approx(np.mean([np.std(each) for each in scores.T]))
     assert row["n"] == 60
-    error = np.std([np.std(each) for each in scores.T]) / np.sqrt(60)
-    assert row["high"] - row["value"] == pytest.approx(1.959964 * error)
-    assert row["value"] - row["low"] == pytest.approx(1.959964 * error)
+    wanted = average(np.std(scores, axis=0), np.ones(60))[2:]
+    assert row[["low", "high"]].tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("m", [2, 4])
@@ -172,7 +172,7 @@ def test_gap_is_the_largest_difference_over_versions():
     gap = np.sort(scores.max(axis=0) - scores.min(axis=0))
     mean = measure(scores, name="counterfactual_score_gap")
     assert mean["value"] == pytest.approx(gap.mean())
-    assert mean["high"] - mean["value"] == pytest.approx(1.959964 * gap.std() / np.sqrt(60))
+    assert mean["high"] == pytest.approx(average(gap, np.ones(60))[3])
     tail = measure(scores, name="counterfactual_score_gap_95")
     # The 57th of 60 rows in ascending order: 95% of them exactly.
     assert tail["value"] == gap[56]

@@ -108,16 +108,18 @@ def test_rounding_is_no_disparity():
     )
 
 
-def test_bands_are_those_of_the_paper():
+def test_the_largest_disparity_is_bounded_by_its_levels():
     part, prediction = make_regression(200)
     table = tabulate(prediction, part, ["disparity"]).set_index("group")
-    row = table.loc["attribute0"]
-    assert row["high"] - row["value"] == pytest.approx(math.sqrt(math.log(40) / 400))
-    assert row["low"] == pytest.approx(max(0.0, row["value"] - math.sqrt(math.log(40) / 400)))
-    level = table.loc["attribute0=level0"]
-    n = int((part.group("attribute0") == 0).sum())
-    assert level["n"] == n
-    assert level["high"] - level["value"] == pytest.approx(math.sqrt(math.log(40) / (2 * n)))
+    levels = table.loc[[f"attribute1=level{k}" for k in range(3)]]
+    for end in ("value", "low", "high"):
+        assert table.loc["attribute1", end] == levels[end].max()
+    n = np.bincount(part.group("attribute1"))
+    # Of the level's and the other rows' distributions, as the level's own rows are in both.
+    root = (1 - n / 200) * np.sqrt(1 / n + 1 / (200 - n))
+    np.testing.assert_allclose(levels["high"] - levels["value"], 1.959964 * root / 2, rtol=1e-6)
+    reach = math.sqrt(math.log(2 * 3 / 0.05) / 2) * root
+    np.testing.assert_allclose(levels["low"], np.maximum(levels["value"] - reach, 0), atol=1e-12)
 
 
 def test_a_level_of_few_rows_is_not_estimable():

@@ -28,7 +28,7 @@ def test_equals_the_difference_of_means_inside_each_level():
     for code, level in enumerate("abc"):
         inside = groups[:, 0] == code
         rates = [decision[inside & (groups[:, 1] == sex)].mean() for sex in (0, 1)]
-        value, n, low, high = found[f"sex inside race={level}"]
+        value, n, low, high, _ = found[f"sex inside race={level}"]
         assert value == pytest.approx(rates[0] - rates[1])
         assert n == inside.sum()
         assert low < value < high

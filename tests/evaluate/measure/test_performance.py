@@ -12,6 +12,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.prediction import Prediction
@@ -24,7 +25,7 @@ def test_equals_scikit_learn(weighted):
     weight = np.random.default_rng(0).uniform(0.2, 3, 700) if weighted else np.ones(700)
     h = (score >= 0.5).astype(float)
     part = make_part(y, groups, attributes, weight=weight)
-    ours = tabulate(Prediction(score, h), part, replicates=0).set_index(["measure", "group"])
+    ours = tabulate(Prediction(score, h), part).set_index(["measure", "group"])
     expected = {
         "accuracy": accuracy_score(y, h, sample_weight=weight),
         "balanced_accuracy": balanced_accuracy_score(y, h, sample_weight=weight),
@@ -66,7 +67,13 @@ def test_auc_and_its_variance_by_pairs_of_rows():
     value = one @ won @ zero
     variance = np.sum((one * (won @ zero - value)) ** 2) + np.sum((zero * (one @ won - value)) ** 2)
     assert row["value"] == pytest.approx(value)
-    assert (row["high"] - row["low"]) / 2 == pytest.approx(1.959964 * math.sqrt(variance))
+    # The variance is Hanley and McNeil's at least.
+    rows = [1 / np.sum(each**2) for each in (one, zero)]
+    terms = np.array([(1 - value) / (2 - value), value / (1 + value)])
+    least = max(terms @ (1 / np.array(rows)), terms @ (1 / np.array(rows[::-1])))
+    size = min(value * (1 - value) / variance, 1 / least)
+    low, high = wilson(np.array(value), np.array(size))
+    assert row[["low", "high"]].tolist() == pytest.approx([low, high])
 
 
 def test_balanced_accuracy_interval_is_about_the_delta_method_s():

