@@ -9,9 +9,9 @@ need no minimum of rows here.
 
 Timed for ours: the whole of ``tabulate``, from prediction and part to the finished table, with
 intervals, signed gaps, GapMax and GapRMS, which MetricFrame has not (it is timed without its
-bootstrap, which repeats everything for each replicate). Timed for fairlearn: three MetricFrames and their by_group, difference, ratio,
-group_max and group_min, from integer codes, which spare it strings. Making the arrays is timed
-for neither. Nothing here runs in more than one thread.
+bootstrap, which repeats everything for each replicate). Timed for fairlearn: three MetricFrames and
+their by_group, difference, ratio, group_max and group_min, from integer codes, which spare it
+strings. Making the arrays is timed for neither. Nothing here runs in more than one thread.
 
 Ours counts every row once, over the joint index of both attributes, the label and the decision.
 fairlearn 0.15 calls each function anew on the rows of each group; some seven eighths of its time

@@ -163,7 +163,7 @@ def join_interval(value: float, low: float, high: float, left_out: float = 0) ->
 
     And how many groups it leaves out, since they have too few rows.
     """
-    few = f" without {left_out:.0f} small groups".replace(" ", FIXED_SPACE) if left_out else ""
+    few = f", small groups left out: {left_out:.0f}" if left_out else ""
     if value != value:
         return f"not estimable{few}"
     return f"{value:.3f} [{low:.3f},{FIXED_SPACE}{high:.3f}]{few}"

@@ -134,7 +134,7 @@ def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[di
     """Return every measure with its values by setting, without levels of few rows."""
     names = {str(name): split_name(str(name)) for name in columns["value"].columns}
     few = {
-        name: f" without {left_out:.0f} small groups"
+        name: f" (small groups left out: {left_out:.0f})"
         for name, left_out in columns["left_out"].max().items()
         if left_out > 0
     }

@@ -8,9 +8,9 @@ from fairfrontier.evaluate.verb import tabulate
 
 @pytest.mark.once
 def test_both_sides_are_measured_and_agree():
-    records = run(2000, repeat=1)
-    assert [each.case for each in records] == ["group table", "group table with intervals"]
-    assert all(each.n == 2000 and each.ratio > 0 for each in records)
+    (record,) = run(2000, repeat=1)
+    assert record.n == 2000
+    assert record.ratio > 0
 
 
 def test_disagreement_is_an_error():

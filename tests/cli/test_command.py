@@ -124,11 +124,15 @@ def test_a_label_may_look_like_a_number(tmp_path, capsys):
     row = {"fairness": "consistency:sex", "method": "2024", "setting": "{}", "on_frontier": True}
     names = ("accuracy", "accuracy_low", "accuracy_high")
     row |= dict.fromkeys([*names, "fairness_value", "fairness_low", "fairness_high"], 0.5)
+    row["left_out"] = 2
     (tmp_path / "frontier.csv").write_bytes(to_csv(pd.DataFrame([row])))
     write_json({"accuracy": "accuracy"}, tmp_path / "summary.json")
     facts = {"study": "loans", "folder": str(tmp_path), "fits": 1, "trained": 1, "seconds": 0.0}
     cli.show_frontier({**facts, "skipped": {}})
-    assert "2024" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "2024" in shown
+    # How many groups the difference leaves out stands beside it.
+    assert "left out: 2" in " ".join(shown.replace("\N{NO-BREAK SPACE}", " ").split())
 
 
 def test_ours_are_shown_beside_published_numbers_in_eighty_columns(tmp_path, monkeypatch, capsys):

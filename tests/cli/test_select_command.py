@@ -22,6 +22,7 @@ def test_what_a_bound_is_asked_of_stays_on_a_narrow_terminal(models, said, capsy
     monkeypatch.setenv("COLUMNS", "80")
     name = "selection_rate_difference:marital_status"
     measures = pd.DataFrame({"name": [name], "value": [0.031], "low": [0.002], "high": [0.061]})
+    measures["left_out"] = 0
     show_choice(
         {
             "measures": measures,
