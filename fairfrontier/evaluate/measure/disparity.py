@@ -109,9 +109,9 @@ def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
         above, below = bound_deviations(codes, len(levels), weight)
         low, high = np.maximum(distance - above, 0.0), np.minimum(distance + below, 1.0)
         ends = (distance, low, high)
-        largest = [float(np.fmax.reduce(each, initial=np.nan)) for each in ends]
+        value, least, most = (float(np.fmax.reduce(each, initial=np.nan)) for each in ends)
         left_out = int(((count > 0) & (count < audit.minimum)).sum())
-        yield MeasureRow(attribute, largest[0], codes.size, *largest[1:], left_out)
+        yield MeasureRow(attribute, value, codes.size, least, most, left_out)
         for code, level in enumerate(levels):
             value, least, most = (float(each[code]) for each in ends)
             yield MeasureRow(f"{attribute}={level}", value, int(count[code]), least, most)

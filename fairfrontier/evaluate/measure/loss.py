@@ -124,11 +124,11 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]
     for attribute in audit.part.attributes:
         mean, count = _average_levels(audit, attribute, loss)
         known = count >= max(audit.minimum, 1)
-        value, n = np.fmax.reduce(mean.value[known], initial=np.nan), int(count.sum())
-        limits = lambda reach: tuple(end[known] for end in mean.limit(reach))  # noqa: B023, E731
-        low, high = bound_extreme(limits, (int(known.sum()),), largest=True)
-        left_out = int(((count > 0) & ~known).sum())
-        yield MeasureRow(attribute, float(value), n, low, high, left_out)
+        n, left_out = int(count.sum()), int(((count > 0) & ~known).sum())
+        mean = Mean(*(each[known] for each in (mean.value, mean.error, mean.degrees, mean.skew)))
+        low, high = bound_extreme(mean.limit, mean.value.shape, largest=True)
+        value = float(np.fmax.reduce(mean.value, initial=np.nan))
+        yield MeasureRow(attribute, value, n, low, high, left_out)
 
 
 def measure_means(audit: Audit, attribute: str, values: np.ndarray) -> Iterator[MeasureRow]:

@@ -98,8 +98,8 @@ def measure_error_cost(audit: Audit) -> Iterator[MeasureRow]:
     if not total > 0:
         yield MeasureRow("", np.nan, y.size)
         return
-    value = np.sum(weight * cost) / total
-    variance = np.sum((weight * (cost - value)) ** 2) / total**2
+    value = np.asarray(np.sum(weight * cost) / total)
+    variance = np.asarray(np.sum((weight * (cost - value)) ** 2) / total**2)
     size = effective_size(value, variance, total**2 / np.asarray(squares), y.size)
     low, high = wilson(value, size)
     yield MeasureRow("", most * float(value), y.size, most * float(low), most * float(high))

@@ -358,7 +358,7 @@ def draw_noise(error: np.ndarray) -> np.ndarray:
     The generator is seeded with 0, so that the same errors give the same draws.
     """
     half = np.random.default_rng(0).standard_normal((DRAWS // 2, *error.shape))
-    return np.concatenate([half, -half]) * np.nan_to_num(error)
+    return np.asarray(np.concatenate([half, -half]) * np.nan_to_num(error))
 
 
 def bound_length(point: np.ndarray, noise: np.ndarray, size: float) -> tuple[float, float]:
