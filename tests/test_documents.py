@@ -238,7 +238,7 @@ def test_verbs_of_the_manual(tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["measure", "group", "value", "n", "low", "high"]
+    assert result.stdout.split() == ["measure", "group", "value", "n", "low", "high", "left_out"]
     assert len(json.loads((tmp_path / "thresholds.json").read_text())["thresholds"]) == 10
 
 
