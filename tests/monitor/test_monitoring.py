@@ -25,7 +25,7 @@ def bundle(tmp_path_factory):
     return make_bundle(tmp_path_factory.mktemp("watched"))
 
 
-def count_rows(bundle, folder, rows, period, **options):
+def count_rows(bundle, folder, rows, period, /, **options):
     """Count rows as a period, and keep the history but draw nothing."""
     table = folder / f"{period}.csv"
     rows.to_csv(table, index=False)
