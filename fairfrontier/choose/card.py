@@ -199,6 +199,9 @@ def describe_data(table: FittedTable, accepted: str | None, minimum: int) -> dic
         y = label.range[0] + (label.range[1] - label.range[0]) * y
     if accepted is not None:
         means, y = f"share of {accepted}", y == plan.target.classes.index(accepted)
+    elif len(plan.target.classes) > 2:
+        # The codes of classes have no mean.
+        means, y = "share of the favourable class, none named", np.full(y.size, np.nan)
     numbers, _ = used_columns(config)
     raw = table.raw.frame.loc[frame.index]
     block_columns = dict.fromkeys(block.column for block in table.encoder.blocks)

@@ -216,6 +216,7 @@ def test_several_classes_are_decided_by_their_names(jobs, tmp_path):
         run_monitor(**table, bundle=folder / "bundle", out=tmp_path / "watch")
     with pytest.raises(ConfigError, match="baker, clerk, smith"):
         explain(bundle, rows.head(3))
+    assert "mean of job" not in (folder / "datasheet.md").read_text()
     scored = ff.score(bundle, home / "data/raw/loans.csv", tmp_path / "decisions.parquet")
     written = pd.read_parquet(scored.path)
     assert dict(scored.decided) == written["decision"].value_counts().to_dict()
