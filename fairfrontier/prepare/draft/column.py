@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,9 +67,10 @@ class Column:
     @cached_property
     def counts(self) -> pd.Series:
         """Rows of every level but the missing one, the most frequent first."""
-        counts = as_levels(self.cells).value_counts()
+        counts = Counter(as_levels(self.cells).dropna().to_numpy(dtype=object))
         # Levels that are equally frequent come in the order of their names.
-        return counts.sort_index().sort_values(ascending=False, kind="stable")
+        common = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        return pd.Series(dict(common), dtype=np.int64)
 
     @cached_property
     def levels(self) -> list[str]:

@@ -37,7 +37,7 @@ MOST_CLASSES = 10
 FEWEST, GIVEAWAY, CORRELATED = 20, 0.95, 0.99
 SAMPLE = 50_000
 # Of the forest that looks at columns together: rows, trees, and columns that are named.
-FOREST, TREES, MOST_CARRIERS = 4000, 100, 4
+FOREST, TREES, MOST_CARRIERS = 4000, 50, 4
 
 
 @dataclass(frozen=True)

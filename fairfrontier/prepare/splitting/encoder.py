@@ -219,7 +219,7 @@ def free_columns(config: DatasetConfig) -> list[str]:
 def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> Statistics:
     """Fit the statistics on the training rows with scikit-learn."""
     from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import StandardScaler
 
     features = config.features
     frame = frame.copy(deep=False)
@@ -240,12 +240,7 @@ def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str)
     if features.quantile:
         for name in features.quantiles:
             edges[name] = quantile_edges(frame[name].to_numpy(), features.quantile.bins)
-    levels = {}
-    if free := free_columns(config):
-        encoder = OneHotEncoder(dtype=np.float64)
-        encoder.fit(pd.DataFrame({name: as_levels(frame[name]).astype(object) for name in free}))
-        for name, categories in zip(free, encoder.categories_, strict=True):
-            levels[name] = unique_levels(pd.Series(categories))
+    levels = {name: unique_levels(frame[name]) for name in free_columns(config)}
     for name, found in list_levels(frame, features.levels).items():
         refuse_unlisted(name, found, config, file)
     return Statistics(mean, scale, fill, edges, levels)

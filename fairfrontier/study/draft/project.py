@@ -12,7 +12,7 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_dataset
-from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.draft import recover
@@ -168,7 +168,8 @@ def _try(text: str, path: Path, home: Path) -> DatasetConfig:
     """Write a dataset's YAML and load it, so that nothing is left behind that does not load."""
     path.write_text(text, encoding="utf-8")
     try:
-        load(path, home=home)
+        fitted = fit_table(make_request(path, home=home))
+        fitted.plan.edits(fitted.encoder)
     except FairfrontierError as error:
         raise type(error)(
             f"A dataset cannot be drafted of this table: {error.fault.replace(f'{path}: ', '')}",
