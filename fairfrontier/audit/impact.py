@@ -183,7 +183,7 @@ def count_impact(
     )
     rate = divide(selected, mass)
     spread = np.bincount(codes, (weight * (decision - rate[codes])) ** 2, size)
-    persons = effective_size(rate, divide(spread, mass**2), divide(mass**2, squares))
+    persons = effective_size(rate, divide(spread, mass**2), divide(mass**2, squares), n)
     return tabulate_impact(n, selected, known, weight=mass, size=persons, **given)
 
 
