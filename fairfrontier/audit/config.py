@@ -45,6 +45,7 @@ TABLE = (
     "positive",
     "undecided",
     "weights",
+    "missing",
 )
 FITTED = ("dataset", "part", "attribute", "seed", "noise")
 SOURCES = ("level", "confusion", "auxiliary")
@@ -138,6 +139,11 @@ class AuditConfig(ResultOptions):
         validation_alias=AliasChoices("groups", "group"),
         description="Columns of protected attributes, as sex,race; one where groups are noisy. For "
         "a model or a bundle all attributes of its dataset by default.",
+    )
+    missing: Names | None = Field(
+        default=None,
+        description="Marks of missing cells of text beside the empty one, as NULL,-, in place of "
+        "those that init knows: NA, NULL, N/A, ? and the like.",
     )
     unknown: LevelNames = Field(
         default=("unknown",),

@@ -48,6 +48,11 @@ class DebiasConfig(ResultOptions):
         default=(), description="The level of labels that is 1, or several: 1,2."
     )
     weights: Name | None = Field(default=None, description="Column of case weights.")
+    missing: Names | None = Field(
+        default=None,
+        description="Marks of missing cells of text beside the empty one, as NULL,-, in place of "
+        "those that init knows: NA, NULL, N/A, ? and the like.",
+    )
     ids: Name | None = Field(
         default=None, description="Column of row ids; the row number by default."
     )
@@ -218,4 +223,4 @@ class DebiasConfig(ResultOptions):
             scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
             groups, scale = rulebook.groups.columns, rulebook.score.scale
         others = (self.labels, self.positive, self.weights)
-        return ScoreColumns(str(scores), groups, *others, ids, scale)
+        return ScoreColumns(str(scores), groups, *others, ids, scale, self.missing)

@@ -13,8 +13,10 @@ import pytest
 
 from fairfrontier.prepare.collection import read_blocks
 from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.table.audit_table import DecisionColumns, read_audited
 from fairfrontier.prepare.table.cell import clean_typed
 from fairfrontier.prepare.table.column import as_levels, parse_numbers
+from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
 from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.prepare.table.stream import read_names, read_rows
 
@@ -202,3 +204,20 @@ def test_every_command_reads_the_same(table, read):
     assert grade[0] == GRADE
     assert hired[0] == HIRED
     np.testing.assert_allclose(np.asarray(score[1]), SCORE)
+
+
+@pytest.mark.parametrize("missing", [None, ("NULL",), ("9", "NA")])
+def test_what_marks_a_missing_cell_can_be_said(tmp_path, missing):
+    path = tmp_path / "t.csv"
+    path.write_text("s,g,y\n.1,NA,0\n.2,NULL,1\n.3,9.0,1\n.4,Namibia,0\n")
+    columns = ScoreColumns("s", ("g",), "y", missing=missing)
+    (batch,) = ScoreTable(path, columns).batches()
+    found = [batch.levels[code][0] for code in batch.cell]
+    right = {
+        None: ["missing", "missing", "9", "Namibia"],
+        ("NULL",): ["NA", "missing", "9", "Namibia"],
+        ("9", "NA"): ["missing", "NULL", "missing", "Namibia"],
+    }
+    assert found == right[missing]
+    audited = read_audited(path, DecisionColumns(("g",), decisions="y", missing=missing), ())
+    assert len(audited.attributes["g"]) == len(set(found))

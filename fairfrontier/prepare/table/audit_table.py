@@ -51,6 +51,8 @@ class DecisionColumns:
         The levels of decisions, and of labels, that mean 1; every other one means 0.
     undecided : tuple of str
         The levels of decisions that are none: their rows are left out.
+    missing : tuple of str or None
+        Marks of missing cells of text, in place of the usual ones.
     weights : str or None
         Counts of persons, which are whole numbers, or case weights ≥ 0.
     """
@@ -65,6 +67,7 @@ class DecisionColumns:
     positive: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     weights: str | None = None
+    missing: tuple[str, ...] | None = None
 
     def used(self) -> dict[str, str]:
         """Return column -> the option that names it."""
@@ -249,7 +252,7 @@ def read_audited(
         if ones
     }
     left_out = Counter[str]()
-    for batch in _read(path, columns.used(), progress):
+    for batch in _read(path, columns.used(), progress, columns.missing):
         if columns.undecided:
             codes, present = batch.column(str(columns.decisions)).levels()
             undecided = np.isin(present, columns.undecided)[codes]
@@ -446,8 +449,13 @@ class _Levels:
         return code[np.concatenate(self.codes)], levels
 
 
-def _read(path: Path, used: Mapping[str, str], progress: Share | None) -> Iterator[Batch]:
-    for batch in read_rows(path, used, BATCH_ROWS):
+def _read(
+    path: Path,
+    used: Mapping[str, str],
+    progress: Share | None,
+    missing: Sequence[str] | None = None,
+) -> Iterator[Batch]:
+    for batch in read_rows(path, used, BATCH_ROWS, missing=missing):
         yield batch
         if progress is not None:
             progress(batch.share)

@@ -57,6 +57,8 @@ class ScoreColumns:
         Row ids, whole numbers or text; the row number, from 0, by default.
     scale : {"probability", "margin", "signed", "points"}
         Scores in [0, 1], log odds, [−1, 1], or any numbers of which only the order counts.
+    missing : tuple of str or None
+        Marks of missing cells of text, in place of the usual ones.
     """
 
     scores: str
@@ -66,6 +68,7 @@ class ScoreColumns:
     weights: str | None = None
     ids: str | None = None
     scale: Scale = "probability"
+    missing: tuple[str, ...] | None = None
 
     def used(self) -> dict[str, str]:
         """Return column -> the option that names it."""
@@ -154,7 +157,9 @@ class ScoreTable:
             When a level of ``positive`` never occurs.
         """
         seen = Counter[str]()
-        for batch in read_rows(self.path, self.columns.used(), self._batch_rows):
+        for batch in read_rows(
+            self.path, self.columns.used(), self._batch_rows, missing=self.columns.missing
+        ):
             yield self._convert(batch, seen)
         zeros = {
             level: n for level, n in sorted(seen.items()) if level not in self.columns.positive
