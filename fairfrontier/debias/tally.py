@@ -155,6 +155,8 @@ class Tally:
         known = ~np.isnan(value)
         gaps = np.where(known, value, -np.inf).max(axis=0) - np.where(known, value, np.inf).min(0)
         gaps[~known.any(axis=0)] = 0.0
+        if (known.sum(axis=0) < 2).all():
+            return Estimate(0.0, 0.0, 0.0)
         size = invert_wilson(value, low, high)
         if criterion == "average_odds":
             return Estimate(float(gaps.mean()), *bound_mean_difference(value, size, largest=True))
