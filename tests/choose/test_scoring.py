@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -137,6 +138,27 @@ def test_text_is_written_as_the_dataset_says(loans, table, tmp_path):
     scored = score(bundle, tmp_path / "table.csv", tmp_path / "d.parquet", row_id="customer")
     assert scored.decided["1"] == bundle.decide(table)["decision"].sum()
     assert set(pd.read_parquet(scored.path)["id"]) == {"Zoë"}
+
+
+@pytest.mark.parametrize(
+    ("above", "written"),
+    [
+        ("", {}),
+        ("Loans of 2020\n\n", {"sep": ";"}),
+        ("", {"sep": "\t", "encoding": "cp1252"}),
+        ("", {"na_rep": "NA", "lineterminator": "\r\n"}),
+    ],
+)
+def test_a_table_is_decided_however_it_is_written(bundle, table, raw, tmp_path, above, written):
+    table = table.assign(**{"Note\n(free)": "Zoë, 1;2", "": np.nan})
+    text = table.to_csv(index=False, **written).replace("\r\r", "\r")
+    path = tmp_path / "table.csv"
+    path.write_bytes((above + text).encode(written.get("encoding", "utf-8")))
+    scored = score(bundle, path, tmp_path / "d.parquet", row_id="customer")
+    assert scored.rows == len(raw)
+    decided = bundle.decide(table.drop(columns=""), row_id="customer")
+    found = pd.read_parquet(scored.path)
+    pd.testing.assert_frame_equal(found, decided, check_dtype=False)
 
 
 def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
