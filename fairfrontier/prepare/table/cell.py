@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -34,19 +34,6 @@ OPEN_END = re.compile(
     r"(?:over|older|above|more)|(?:und|oder) (?:\u00e4lter|mehr)|(?:et|ou) plus|[yo] m\u00e1s"
     r"|ou mais)?"
 )
-
-# Currencies and shares, which stand on either side of a number; any word may stand behind one.
-SYMBOL = (
-    r"[$€£¥₹₽₩₺₫₱₪%‰]|[A-Z]{1,3}\$|USD|EUR|GBP|CHF|JPY|CNY|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL"
-    r"|MXN|INR|ZAR|TRY|Rs\.?|kr\.?|Fr\.?|zł"
-)
-DIGITS = r"[0-9.,][0-9.,'’\s]*?"
-WRITTEN = re.compile(
-    rf"\(?[+-]?\s*(?P<before>{SYMBOL})?\s*[+-]?(?P<open>\()?(?P<number>{DIGITS})"
-    rf"\s*(?P<behind>{SYMBOL}|(?<=\s)[^\W\d_]{{1,10}}\.?)?\)?"
-)
-# More numbers than a code has.
-CODES = 12
 
 
 def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
@@ -266,35 +253,3 @@ def read_day(cell: str, written: str | None) -> date | None:
     with suppress(ValueError):
         return datetime.strptime(text, codes).date()
     return None
-
-
-def find_unit(cells: Sequence[str]) -> str | None:
-    """Return what ``source.units`` says of a column of these cells, which are no plain numbers.
-
-    A unit is one where all but zeros have it: 12% beside 0.12, or $5 beside €5, is no number.
-    """
-    units: set[str] = set()
-    plain = 0
-    for cell in cells:
-        written = WRITTEN.fullmatch(cell.strip())
-        if written is None or (written["before"] and written["behind"]):
-            return OPEN if _are_open(cells) else None
-        if unit := written["before"] or written["behind"]:
-            units.add(unit)
-        elif set(cell) & set("123456789"):
-            plain += 1
-    if not units:
-        return BRACKETS
-    (unit, *others) = sorted(units)
-    if others or plain or (not re.fullmatch(SYMBOL, unit) and len(cells) <= CODES):
-        return None
-    return unit
-
-
-def _are_open(cells: Sequence[str]) -> bool:
-    """Whether these are many whole numbers, of which few have an open end, as 90+ has."""
-    ends = [OPEN_END.fullmatch(cell.strip().casefold()) for cell in cells]
-    if not all(ends) or len(cells) <= CODES:
-        return False
-    few = [end for end in ends if end and (end["before"] or end["behind"])]
-    return 0 < len(few) <= 4

@@ -8,7 +8,7 @@ import itertools
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,15 +19,9 @@ import pyarrow as pa
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
-from fairfrontier.prepare.table.cell import (
-    BRACKETS,
-    find_doubtful,
-    find_unit,
-    number_pattern,
-    read_amount,
-)
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.header import LINES, START_BYTES, Row, cut_rows, decode_start
+from fairfrontier.prepare.table.notation import ALWAYS_MISSING, MARKS, are_numbers, find_marks
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
@@ -49,11 +43,6 @@ TITLE_LINES = 10
 SEPARATORS = (",", ";", "\t", "|")
 # Share of the lines that must have the same number of cells.
 REGULAR = 0.95
-# Text that stands for nothing else than a missing cell, and what may in a column of numbers.
-ALWAYS_MISSING = ("?", "#N/A", "#NA", "#N/A N/A", "<NA>", "n/a", "N.A.", "n.a.", "-nan", "-NaN")
-MARKS = (*ALWAYS_MISSING, "-", "--", ".", "na", "None", "none", "nil", "missing")
-# (decimal, thousands) other than Python's own.
-NUMBERS = ((",", ""), (",", "."), (".", ","), (",", " "), (".", " "), (".", "'"))
 SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 SUFFIXES = re.compile(
     r"(\.(csv|tsv|tab|txt|data|dat|parquet|feather|arrow|xlsx?|xlsm|ods))?(\.(gz|zip))?$", re.I
@@ -185,9 +174,7 @@ def _read_parquet(path: Path, name: str) -> RawTable:
 def _read_amounts(raw: RawTable) -> RawTable:
     """Return a table of Parquet with amounts that are text as numbers."""
     frame: pd.DataFrame = raw.frame.select_dtypes(include="str")
-    found = {
-        key: value for key, value in _find_marks(frame, typed=True).items() if key != "missing"
-    }
+    found = {key: value for key, value in find_marks(frame, typed=True).items() if key != "missing"}
     if "units" not in found:
         return raw
     keys = raw.keys | found
@@ -326,7 +313,7 @@ def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
     frame = read()
     if frame.empty:
         raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
-    if marks := _find_marks(frame, keys.get("separator", keys.get("format", ","))):
+    if marks := find_marks(frame, keys.get("separator", keys.get("format", ","))):
         if "missing" in marks:
             marks["missing"] = [*MISSING_MARKERS, *marks["missing"]]
         keys |= marks
@@ -393,7 +380,7 @@ def find_source(
     source = parse(Source, {"path": str(path), "width": WIDTH, **keys}, path)
     if cut and len(rows := [*cut_rows(start.decode("latin-1"), source.separator)]) > 1:
         start = start[: rows[-2].end]
-    marks = _find_marks(
+    marks = find_marks(
         read_text(start, path, source, skipped), keys.get("separator", keys.get("format", ","))
     )
     missing = (*MISSING_MARKERS, *ALWAYS_MISSING, *marks.pop("missing", ()))
@@ -468,7 +455,7 @@ def _has_header(rows: list[list[str]]) -> bool:
     if not body:
         return True
     columns = [[row[place] for row in body if place < len(row)] for place in range(len(head))]
-    numeric = [_are_numbers(cells) for cells in columns]
+    numeric = [are_numbers(cells) for cells in columns]
     if any(numeric):
         # An index that pandas writes has no name.
         none = {*MARKS, *MISSING_MARKERS}
@@ -477,80 +464,6 @@ def _has_header(rows: list[list[str]]) -> bool:
             for place, cell in enumerate(head)
             if numeric[place] and cell not in none and (cell or place == 0)
         ]
-        return not named or not all(_are_numbers([cell]) for cell in named)
+        return not named or not all(are_numbers([cell]) for cell in named)
     repeated = sum(cell in cells for cell, cells in zip(head, columns, strict=True))
     return 2 * repeated < len(head)
-
-
-def _are_numbers(cells: Iterable[str]) -> bool:
-    present = [cell for cell in cells if cell and cell not in (*MARKS, *MISSING_MARKERS)]
-    pattern = re.compile("|".join(_patterns()))
-    return bool(present) and all(pattern.fullmatch(cell) or _is_float(cell) for cell in present)
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _patterns() -> Sequence[str]:
-    return [number_pattern(decimal, thousands) for decimal, thousands in NUMBERS]
-
-
-def _find_marks(
-    frame: pd.DataFrame, separator: str | None = ",", typed: bool = False
-) -> dict[str, Any]:
-    """Return the keys of marks for missing cells, decimals, thousands and units, by columns' cells.
-
-    In a table with types (``typed``) no mark is known, and numbers that are text have a unit.
-    """
-    marked = () if typed else MARKS
-    missing: set[str] = set()
-    wins: Counter[tuple[str, str]] = Counter()
-    # In 1,234 the comma is a decimal one where something else separates cells.
-    order = NUMBERS if separator != "," else (NUMBERS[2], *NUMBERS[:2], *NUMBERS[3:])
-    patterns = [(marks, re.compile(number_pattern(*marks))) for marks in order]
-    units: dict[str, str] = {}
-    for name in frame.columns:
-        # Arrow's arrays are slow to go through.
-        cells = dict.fromkeys(frame[name].dropna().unique().astype(object))
-        missing.update(cell for cell in ALWAYS_MISSING if cell in cells)
-        others = [cell for cell in cells if cell not in marked]
-        if not others:
-            continue
-        numeric = bool(pd.to_numeric(pd.Series(others, dtype="str"), errors="coerce").notna().all())
-        if not numeric:
-            written = [marks for marks, each in patterns if all(map(each.fullmatch, others))]
-            if written and typed:
-                units[name] = BRACKETS
-            if not written and (unit := find_unit(others)):
-                bare = [read_amount(cell, unit) for cell in others]
-                # What Python reads says nothing of marks.
-                numeric = all(map(_is_float, bare))
-                written = (
-                    []
-                    if numeric
-                    else [marks for marks, each in patterns if all(map(each.fullmatch, bare))]
-                )
-                if numeric or written:
-                    units[name] = unit
-            # Marks that suit one column may not suit the next.
-            wins.update(written)
-            numeric = numeric or bool(written)
-        if numeric:
-            missing.update(cell for cell in cells if cell in MARKS)
-    keys: dict[str, Any] = {"missing": sorted(missing)} if missing else {}
-    if wins:
-        decimal, thousands = max(order, key=lambda marks: wins[marks])
-        # What a decimal comma says of the points of other columns.
-        commas = Source(path="t.csv", decimal=",", units=units)
-        if (decimal, thousands) == (",", "") and any(
-            find_doubtful(frame[name], commas).any() for name in frame.columns
-        ):
-            thousands = "."
-        keys |= {"decimal": ","} if decimal == "," else {}
-        keys |= {"thousands": thousands} if thousands else {}
-    return keys | ({"units": units} if units else {})
