@@ -125,6 +125,10 @@ FORMS = {
     "packed.csv.gz": gzip.compress(write(separator=";").encode(), mtime=0),
     "packed.zip": pack(write(end=",")),
     "sheet.xlsx": sheet(FRAME),
+    "sheet-title.xlsx": sheet(
+        FRAME.fillna({"race": "NA"}).rename(columns=" {} ".format).assign(**{"": None, " ": None}),
+        startrow=2,
+    ),
 }  # fmt: skip
 
 

@@ -210,7 +210,13 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
     try:
         if zipfile.is_zipfile(io.BytesIO(raw)):
             raw = _check_sheet(raw, path)
-        return pd.read_excel(io.BytesIO(raw))
+        cells = pd.read_excel(
+            io.BytesIO(raw),
+            header=None,
+            keep_default_na=False,
+            na_values=["", *MISSING_MARKERS, *ALWAYS_MISSING],
+        )
+        return _name_cells(cells, path)
     except DataError:
         raise
     except ImportError as error:
@@ -227,6 +233,19 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
             f"{path} is not a spreadsheet that can be read: {reason[:200].rstrip('.')}.",
             "Save the sheet as CSV.",
         ) from None
+
+
+def _name_cells(cells: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return the table in the cells of a sheet: below its title, without columns of nothing."""
+    texts = cells[:LINES].astype(object).where(cells[:LINES].notna(), "").map(str).values.tolist()
+    regular = _find_regular([Row(list(map(str.strip, row)), 0, 0) for row in texts])
+    first = regular[1] if regular else 0
+    frame = cells[first + 1 :].reset_index(drop=True).infer_objects()
+    named = [text.strip() for text in texts[first]] if texts else []
+    kept = [place for place, name in enumerate(named) if name or frame[place].notna().any()]
+    names = [named[place] or f"Unnamed: {place}" for place in kept]
+    check_header(names, path, WIDTH)
+    return frame[kept].set_axis(names, axis=1)
 
 
 def _check_sheet(raw: bytes, path: Path) -> bytes:
