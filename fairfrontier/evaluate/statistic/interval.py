@@ -62,7 +62,8 @@ def effective_size(
     Where the variance is 0 it is ``kish``, (Σw)²/Σw², and it is at most that where weights vary,
     so that kish is below the number of ``rows``: of few heavy rows the variance is estimated too
     low as often as not. For 0/1 outcomes with equal weights it is the number of rows, so that
-    Wilson's interval is the usual one.
+    Wilson's interval is the usual one. What probabilities give beyond that is less in as far as
+    Student's quantile of so many rows is larger.
 
     References
     ----------
@@ -72,7 +73,12 @@ def effective_size(
     spread = value * (1 - value)
     usable = (variance * kish > 1e-12 * spread) & (spread > 0)
     size = np.where(usable, spread / np.where(usable, variance, 1.0), kish)
-    return np.where(kish < (1 - 1e-9) * rows, np.minimum(size, kish), size)
+    degrees = np.maximum(kish - 1.0, 1.0)
+    less = size * degrees / (degrees + 1.0) * (Z / stdtrit(degrees, ndtr(Z))) ** 2
+    varies = kish < (1 - 1e-9) * rows
+    surplus = (size > (1 + 1e-9) * kish) & (rows > 0)
+    size = np.where(surplus, np.maximum(less, kish), size)
+    return np.where(varies, np.minimum(size, kish), size)
 
 
 def newcombe(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
