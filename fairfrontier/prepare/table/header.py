@@ -88,9 +88,11 @@ def read_start(stream: IO[bytes], separator: str = ",") -> tuple[bytes, bool]:
     """Return the first rows of a table, and whether there are more; the stream is left there."""
     start, size = b"", START_BYTES
     while more := stream.read(size):
-        start += more
+        # Of blank lines there may be any number.
+        kept = more.rstrip(b"\r\n")
+        start += kept + b"\n" if len(kept) < len(more) else more
         rows = cut_rows(start.decode("latin-1"), separator)
-        if len(list(islice(rows, 3))) == 3:
+        if not kept or len(list(islice(rows, 3))) == 3:
             return start, len(more) == size
         size = 3 * len(start)
     return start, False

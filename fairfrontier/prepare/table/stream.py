@@ -373,8 +373,9 @@ def _clean(batch: pa.RecordBatch, start: int, path: Path, source: Source) -> pa.
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         cells = column.to_pandas().rename(name).str.lstrip(" ")
         cells = cells.set_axis(pd.RangeIndex(start, start + len(cells)))
-        cleaned = clean_text(cells, path, source)
-        columns.append(pa.array(cleaned, pa.string(), from_pandas=True))
+        cleaned = pa.array(clean_text(cells, path, source), pa.string(), from_pandas=True)
+        whole = isinstance(cleaned, pa.Array)
+        columns.append(cleaned if whole else cleaned.combine_chunks())
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
