@@ -307,6 +307,7 @@ def test_what_every_change_must_pass():
         "make test-once",
         "make test-seeds",
         "make test-blas",
+        "make test-fetched",
     ]
     assert [line for line in lines if line in wanted] == wanted
 
