@@ -132,7 +132,7 @@ def describe_card(
         "commands": dict(commands),
         "part": str(choice.components[0][0].setting["select_on"]),
         "data": describe_data(export.table, bundle.manifest["accepted"], minimum),
-        "table": table[["name", "value", "n", "low", "high"]],
+        "table": table[["name", "value", "n", "low", "high", "left_out"]],
     }
 
 
