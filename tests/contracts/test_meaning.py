@@ -69,7 +69,7 @@ class Meaning:
         """Return a cell of text as a number or level is read from it, None where it is missing."""
         if not self.case.typed:
             cell = cell if self.case.quoted else cell.lstrip(" ")
-            if cell in ("", *map(str, self.marks)):
+            if {cell, cell.rstrip(" ")} & {"", *map(str, self.marks)}:
                 return None
         return self.point(cell.strip())
 
@@ -260,9 +260,12 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_level(value: Any) -> str:
-    """Return what a cell is called as a level: 2, 2.0 and "2.0 " are one."""
+    """Return what a cell is called as a level: 2, 2.0 and "2.0 " are one, and True and TRUE."""
     value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", str(value).strip())
+    text = str(value).strip()
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", text)
 
 
 def in_order(levels: set[str]) -> list[str]:
@@ -272,7 +275,7 @@ def in_order(levels: set[str]) -> list[str]:
 
 
 POOLS = [
-    ["a", "b", "e"], ["1", "1.0", "01", "2 ", "10"], ["True", "False", "true"], ["é", "a b"],
+    ["a", "b", "e"], ["1", "1.0", "01", "2 ", "10"], ["True", "FALSE", "true"], ["é", "a b"],
     ["x", "X", "none", "-"], ['say "hi"', "a,b", "a;b"], ["1,5", "1,5 ", "2,0", "2"],
     ["1.234", "1.234 ", "1234", "1'234"], ["-9", "-9.0", "09", "9", "1E3"], ["1.50", "1.5", "+1"],
 ]  # fmt: skip

@@ -391,7 +391,7 @@ def test_progress_counts_up_to_the_end(name, task, splits):
 def test_can_be_evaluated(name, task, trained):
     model, split = trained
     rows = evaluate(model, split.test)
-    assert {"measure", "group", "value", "n", "low", "high"} == set(rows.columns)
+    assert {"measure", "group", "value", "n", "low", "high", "left_out"} == set(rows.columns)
     assert len(rows) > 0
     assert rows.value.notna().any()
 
