@@ -238,6 +238,24 @@ def test_bounds_of_measures_that_are_no_rates_hold_on_few_rows(name):
     assert (bound_scores(name, tables, bonferroni(0.0025, 1)) > true).sum() <= 1
 
 
+@pytest.mark.parametrize("name", ["log_loss", "logistic_loss_nats"])
+def test_bounds_of_losses_hold_where_large_ones_are_rarely_drawn(name):
+    rng = np.random.default_rng(5)
+
+    def draw(rows):
+        # Positive rows are as rare as they are said to be.
+        score = np.where(rng.random(rows) < 0.5, 0.008, 0.01)
+        y = (rng.random(rows) < score).astype(np.int64)
+        part = make_part(y, np.zeros((rows, 0)), {})
+        return tabulate(Prediction(score, (score > 0.5).astype(float)), part, [name]).iloc[0]
+
+    true = draw(300_000)["value"]
+    rows = pd.DataFrame([draw(200) for _ in range(150)])
+    tables = {end: pd.DataFrame({name: rows[end].to_numpy()}) for end in ("value", "low", "high")}
+    # 7.5 of the draws are promised.
+    assert (bound_scores(name, tables, bonferroni(0.05, 1)) > -true).sum() <= 11
+
+
 def test_the_rows_needed_are_those_at_which_the_interval_is_as_wide_as_the_slack():
     scores = {"fpr": np.array([-0.06, -0.02, -0.04])}
     held = {"fpr": np.array([-0.07, -0.11, -0.06])}

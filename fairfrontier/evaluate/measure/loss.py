@@ -91,12 +91,12 @@ def list_outcomes(audit: Audit) -> tuple[np.ndarray, np.ndarray]:
     return prediction.outcomes
 
 
-def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
+def expect_loss(audit: Audit, compute: Compute, y: np.ndarray | None = None) -> np.ndarray:
     """Return every row's expected loss Σ_k p_k ℓ(y_i, f_k(x_i)) over the K regressors, float64.
 
-    O(n K) time, O(n) memory.
+    ``y`` are other targets than the part's. O(n K) time, O(n) memory.
     """
-    y = np.asarray(audit.part.y, dtype=np.float64)
+    y = np.asarray(audit.part.y if y is None else y, dtype=np.float64)
     values, probability = list_outcomes(audit)
     total = np.zeros(y.shape)
     for column, share in enumerate(probability):
@@ -104,15 +104,24 @@ def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
     return total
 
 
+def _list_losses(audit: Audit, compute: Compute) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return every row's loss, and those it has for either label, (n, 2), of two classes."""
+    y = np.asarray(audit.part.y)
+    if task_of(audit.part) == "regression":
+        return expect_loss(audit, compute), None
+    possible = [expect_loss(audit, compute, np.full(y.shape, label)) for label in (0, 1)]
+    return np.where(y == 1, possible[1], possible[0]), np.stack(possible, axis=1)
+
+
 def measure_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
     """Yield the weighted mean loss of the part and of every level.
 
     A level with fewer rows than the audit's minimum is not estimable.
     """
-    loss = expect_loss(audit, compute)
-    yield MeasureRow("", *average(loss, audit.weight))
+    loss, possible = _list_losses(audit, compute)
+    yield MeasureRow("", *average(loss, audit.weight, possible=possible))
     for attribute in audit.part.attributes:
-        yield from measure_means(audit, attribute, loss)
+        yield from measure_means(audit, attribute, loss, possible)
 
 
 def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
@@ -120,9 +129,9 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]
 
     This is what a bounded group loss keeps below its bound.
     """
-    loss = expect_loss(audit, compute)
+    losses = _list_losses(audit, compute)
     for attribute in audit.part.attributes:
-        mean, count = _average_levels(audit, attribute, loss)
+        mean, count = _average_levels(audit, attribute, *losses)
         known = count >= max(audit.minimum, 1)
         n, left_out = int(count.sum()), int(((count > 0) & ~known).sum())
         mean = Mean(*(each[known] for each in (mean.value, mean.error, mean.degrees, mean.skew)))
@@ -131,9 +140,11 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]
         yield MeasureRow(attribute, value, n, low, high, left_out)
 
 
-def measure_means(audit: Audit, attribute: str, values: np.ndarray) -> Iterator[MeasureRow]:
-    """Yield the mean of the rows' values for every level of an attribute."""
-    mean, count = _average_levels(audit, attribute, values)
+def measure_means(
+    audit: Audit, attribute: str, values: np.ndarray, possible: np.ndarray | None = None
+) -> Iterator[MeasureRow]:
+    """Yield the mean of the rows' values for every level of an attribute; see `average_cells`."""
+    mean, count = _average_levels(audit, attribute, values, possible)
     numbers = np.where(count >= audit.minimum, [mean.value, *mean.limit(Z)], np.nan)
     for level, (value, low, high), n in zip(
         audit.part.attributes[attribute], numbers.T.tolist(), count.tolist(), strict=True
@@ -141,12 +152,14 @@ def measure_means(audit: Audit, attribute: str, values: np.ndarray) -> Iterator[
         yield MeasureRow(f"{attribute}={level}", value, n, low, high)
 
 
-def _average_levels(audit: Audit, attribute: str, values: np.ndarray) -> tuple[Mean, np.ndarray]:
+def _average_levels(
+    audit: Audit, attribute: str, values: np.ndarray, possible: np.ndarray | None
+) -> tuple[Mean, np.ndarray]:
     """Return the means by level, and rows."""
     n_levels = len(audit.part.attributes[attribute])
     codes = read_codes(audit.part, attribute, n_levels)
     count = np.bincount(codes, minlength=n_levels)
-    return average_cells(values, audit.weight, codes, n_levels), count
+    return average_cells(values, audit.weight, codes, n_levels, possible), count
 
 
 for each in LOSSES:

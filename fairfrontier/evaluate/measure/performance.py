@@ -114,17 +114,15 @@ def measure_error_cost(audit: Audit) -> Iterator[MeasureRow]:
     reference="Good, Rational decisions, 1952",
 )
 def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the weighted mean of −log p_y; its interval allows for skewness (`Mean`).
+    """Yield the weighted mean of −log p_y; its interval allows for skewness (`average_cells`).
 
     Probabilities are clipped 2.2e-16 away from 0 and 1, as in scikit-learn.
     """
     y, score = audit.part.y, audit.prediction.score
-    likelihood = (
-        np.where(y == 1, score, 1 - score) if score.ndim == 1 else score[np.arange(y.size), y]
-    )
+    likelihood = np.stack([1 - score, score], axis=1) if score.ndim == 1 else score
     eps = np.finfo(np.float64).eps
-    loss = -np.log(np.clip(likelihood, eps, 1 - eps))
-    yield MeasureRow("", *average(loss, audit.weight))
+    losses = -np.log(np.clip(likelihood, eps, 1 - eps))
+    yield MeasureRow("", *average(losses[np.arange(y.size), y], audit.weight, possible=losses))
 
 
 @measure(

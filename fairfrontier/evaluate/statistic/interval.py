@@ -16,6 +16,8 @@ Z = float(ndtri(0.5 + CONFIDENCE / 2))
 MOST_ROWS = 1e12
 # Pairs of more levels are too many to be compared.
 MANY_LEVELS = 1000
+# Rows of all cells that those of one are joined by to estimate their skewness.
+SKEW_ROWS = 10.0
 # Draws of the noise of values, half of them the others' mirror images.
 DRAWS = 2000
 # From the z of their bounds to the lower and upper limits of values.
@@ -125,30 +127,60 @@ class Mean:
 
 
 def average_cells(
-    values: np.ndarray, weight: np.ndarray, cell: np.ndarray | None = None, n_cells: int = 1
+    values: np.ndarray,
+    weight: np.ndarray,
+    cell: np.ndarray | None = None,
+    n_cells: int = 1,
+    possible: np.ndarray | None = None,
 ) -> Mean:
-    """Return the weighted means of the rows of each cell, 0 to n_cells − 1. O(n)."""
+    """Return the weighted means of the rows of each cell, 0 to n_cells − 1. O(n).
+
+    ``possible``, of shape (n, m), are what a row's value may be, such as its loss for every label.
+    Error and skewness are then those with one row more, which has each of them equally likely, lest
+    what is rare and large be taken for impossible where no row shows it. Since few rows tell little
+    of skewness, it is that with SKEW_ROWS rows more which are like those of all cells.
+
+    References
+    ----------
+    Agresti and Coull, "Approximate is better than 'exact' for interval estimation of binomial
+    proportions", 1998 (observations that are added).
+    """
     cell = np.zeros(values.size, dtype=np.intp) if cell is None else cell
     total, squares = (np.bincount(cell, each, n_cells) for each in (weight, weight**2))
     total = np.where(total > 0, total, np.nan)
+    rows = np.maximum(np.bincount(cell, minlength=n_cells), 1)
     value = np.bincount(cell, weight * values, n_cells) / total
     offset = weight * (values - value[cell])
     degrees = np.maximum(total**2 / np.where(squares > 0, squares, np.nan) - 1.0, 1.0)
-    variance = np.bincount(cell, offset**2, n_cells) / total**2
+    second: np.ndarray = np.bincount(cell, offset**2, n_cells)
+    third: np.ndarray = np.bincount(cell, offset**3, n_cells)
     # Of few heavy rows the first is too low as often as not.
     plain = np.bincount(cell, weight * (values - value[cell]) ** 2, n_cells) / total
-    variance = np.maximum(variance, plain * squares / total**2)
-    error = np.sqrt(variance * (degrees + 1.0) / degrees)
+    variance = np.maximum(second, plain * squares)
+    if possible is not None:
+        more = possible - value[cell][:, None]
+        square, cube = (
+            np.bincount(cell, weight * (more**power).mean(axis=1), n_cells) / total
+            for power in (2, 3)
+        )
+        size = squares / rows
+        variance = variance + size * square
+        second, third = second + size * square, third + size**1.5 * cube
+    error = np.sqrt(variance * (degrees + 1.0) / degrees) / total
+    second, third = (each + SKEW_ROWS * np.nansum(each) / rows.sum() for each in (second, third))
     with np.errstate(divide="ignore", invalid="ignore"):
-        skew = np.bincount(cell, offset**3, n_cells) / total**3 / error**3
+        skew = third * (second * (degrees + 1.0) / degrees) ** -1.5 * np.sqrt(1 + SKEW_ROWS / rows)
     return Mean(value, error, degrees, np.where(error > 0, skew, 0.0))
 
 
 def average(
-    values: np.ndarray, weight: np.ndarray, reach: float = Z
+    values: np.ndarray, weight: np.ndarray, reach: float = Z, possible: np.ndarray | None = None
 ) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows, and the limits of the mean at a z; NaN without weight."""
-    mean = average_cells(values, weight)
+    """Return weighted mean, rows, and the limits of the mean at a z; NaN without weight.
+
+    ``possible`` is as in `average_cells`.
+    """
+    mean = average_cells(values, weight, possible=possible)
     low, high = mean.limit(reach)
     return float(mean.value[0]), values.size, float(low[0]), float(high[0])
 

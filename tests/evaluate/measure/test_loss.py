@@ -9,7 +9,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from fairfrontier.evaluate.measure.loss import LOSSES, compute_logistic, compute_logistic_nats
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.interval import average
+from fairfrontier.evaluate.statistic.interval import Z, average, average_cells
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.regression.loss import find_loss
@@ -41,16 +41,16 @@ def test_of_a_mixture_row_by_row(name, weighted):
             for y, row in zip(part.y, components, strict=True)
         ]
     )
-    for group, rows in {
-        "": np.ones(80, dtype=bool),
-        "attribute0=level1": part.group("attribute0") == 1,
-        "attribute1=level2": part.group("attribute1") == 2,
-    }.items():
-        value = np.average(loss[rows], weights=part.weight[rows])
+    for group, codes, level in (
+        ("", np.zeros(80, dtype=np.intp), 0),
+        ("attribute0=level1", part.group("attribute0"), 1),
+        ("attribute1=level2", part.group("attribute1"), 2),
+    ):
+        rows = codes == level
         row = table.loc[group]
-        assert row["value"] == pytest.approx(value)
-        wanted = average(loss[rows], part.weight[rows])[2:]
-        assert row[["low", "high"]].tolist() == pytest.approx(wanted)
+        assert row["value"] == pytest.approx(np.average(loss[rows], weights=part.weight[rows]))
+        limits = average_cells(loss, part.weight, codes, codes.max() + 1).limit(Z)
+        assert row[["low", "high"]].tolist() == pytest.approx([end[level] for end in limits])
         assert row["n"] == rows.sum()
 
 

@@ -12,6 +12,7 @@ from fairfrontier.evaluate.statistic.interval import (
     MOST_ROWS,
     Z,
     average,
+    average_cells,
     bound_difference,
     bound_extreme,
     bound_length,
@@ -206,6 +207,35 @@ def test_means_are_student_s_and_longer_where_values_are_skewed():
         t = (value - end) / error
         turned = t + g * t**2 / 3 + g**2 * t**3 / 27 + g / 6
         assert turned == pytest.approx(sign * student.ppf(0.975, 29))
+
+
+@pytest.mark.parametrize("rows", [12, 19, 38])
+@pytest.mark.parametrize("labels", [1, 2])
+def test_means_of_few_skewed_rows_cover_the_truth(rows, labels):
+    # Losses of a classifier with scores .05 to .95, of levels that are draws.
+    rng = np.random.default_rng(1)
+    level = np.repeat(np.arange(2000), rows)
+    score = rng.choice([0.05, 0.2, 0.3, 0.45, 0.55, 0.7, 0.8, 0.95], level.size)
+    losses = -np.log(np.stack([1 - score, score], axis=1))
+    right = rng.random(level.size) < 0.85
+    y = np.where(right, score > 0.5, score < 0.5).astype(int)
+    loss = losses[np.arange(y.size), y]
+    possible = losses if labels == 2 else None
+    low, high = average_cells(loss, np.ones(y.size), level, 2000, possible).limit(Z)
+    assert ((low <= loss.mean()) & (loss.mean() <= high)).mean() > 0.94
+
+
+def test_losses_that_no_row_has_are_not_taken_for_impossible():
+    # 1 of 200 rows is positive, and every row is told so.
+    rng = np.random.default_rng(2)
+    level = np.repeat(np.arange(1000), 100)
+    y = (rng.random(level.size) < 0.005).astype(int)
+    losses = np.tile(-np.log([0.995, 0.005]), (y.size, 1))
+    low, high = average_cells(
+        losses[np.arange(y.size), y], np.ones(y.size), level, 1000, losses
+    ).limit(Z)
+    true = -0.995 * np.log(0.995) - 0.005 * np.log(0.005)
+    assert ((low <= true) & (true <= high)).mean() > 0.94
 
 
 def test_widened_means_keep_their_skewness():
