@@ -1,7 +1,7 @@
 """How often 95% intervals hold the truth, and certified bounds are broken, in simulated worlds.
 
-Run ``python -m benchmarks.coverage [--draws N] [--workers N] [--record]``; some minutes on two
-cores.
+Run ``python -m benchmarks.coverage [--draws N] [--workers N] [--record] [--only MEASURE ...]``;
+some minutes on two cores. With ``--only`` lines of other measures stay as they were recorded.
 
 A world is a population of cells (group, label, score, decision, weight) with probabilities. Its
 cells, weighted by these, are measured as if they were rows: that is the truth, to the last bit. A
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ import pandas as pd
 
 from fairfrontier.choose.comparison import bound_scores
 from fairfrontier.debias.tally import Tally
+from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.statistic.bound import bonferroni
 from fairfrontier.evaluate.statistic.cell import count_cells
 from fairfrontier.evaluate.statistic.interval import percentile
@@ -42,7 +44,7 @@ from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.frontier import orient
-from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.prediction import Prediction, task_of
 
 SIZES = (300, 3000)
 LEVELS = (2, 4, 8)
@@ -133,10 +135,14 @@ class Population:
         return part, Prediction(self.prediction.score[rows], self.prediction.decision[rows])
 
 
-def measure(part: Part, prediction: Prediction, minimum: int = 10) -> tuple[list[str], np.ndarray]:
+def measure(
+    part: Part, prediction: Prediction, minimum: int = 10, only: Collection[str] = ()
+) -> tuple[list[str], np.ndarray]:
     """Return names, and value, low and high of all measures, and of a debiasing's biases."""
     costs = (1.0, 5.0) if part.classes else None
-    table = tabulate(prediction, part, minimum=minimum, costs=costs)
+    task = task_of(part)
+    chosen = [name for name in only if task in MEASURES.find(name).task]
+    table = tabulate(prediction, part, chosen if only else None, minimum=minimum, costs=costs)
     # What it bounds depends on the signs that it has learned.
     table = table[table["measure"] != "subgroup_bias_floor"]
     names = [
@@ -146,7 +152,7 @@ def measure(part: Part, prediction: Prediction, minimum: int = 10) -> tuple[list
     numbers = table[["value", "low", "high"]].to_numpy()
     # Of other levels there is another truth.
     numbers[table["left_out"].to_numpy() > 0] = np.nan
-    if len(part.classes) != 2:
+    if only or len(part.classes) != 2:
         return names, numbers
     tally = Tally(("rule",), ("",), len(part.attributes["group"]), 0)
     codes = np.asarray(part.group("group"))
@@ -174,19 +180,19 @@ def resample(part: Part, prediction: Prediction, rng: np.random.Generator) -> di
     return found
 
 
-def simulate(task: tuple[World, int], draws: int) -> pd.DataFrame:
+def simulate(task: tuple[World, int], draws: int, only: Collection[str] = ()) -> pd.DataFrame:
     """Return a world's measures for one n: coverages, widths, and how often bounds are broken."""
     world, n = task
     population = world.make()
-    names, numbers = measure(population.part, population.prediction, minimum=1)
+    names, numbers = measure(population.part, population.prediction, 1, only)
     truth = pd.Series(numbers[:, 0], names)
     rng = np.random.default_rng([n, world.n_levels, *map(ord, str(world))])
     tables, peers = [], []
     for _ in range(draws):
         drawn = population.draw(n, rng)
-        own, measured = measure(*drawn)
+        own, measured = measure(*drawn, only=only)
         tables.append(dict(zip(own, measured, strict=True)))
-        if world.task == "binary" and world.kind == "plain":
+        if not only and world.task == "binary" and world.kind == "plain":
             peers.append(resample(*drawn, rng))
     sides = {
         side: pd.DataFrame([{name: table[name][k] for name in table} for table in tables])[names]
@@ -261,10 +267,17 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--only", nargs="+", default=(), choices=tuple(MEASURES.all()))
     chosen = parser.parse_args()
     with ProcessPoolExecutor(chosen.workers) as pool:
-        found = list(pool.map(partial(simulate, draws=chosen.draws), list_worlds()))
-    table = summarise(pd.concat(found))
+        run = partial(simulate, draws=chosen.draws, only=tuple(chosen.only))
+        worlds = [
+            each
+            for each in list_worlds()
+            if not chosen.only or any(each[0].task in MEASURES.find(x).task for x in chosen.only)
+        ]
+        found = list(pool.map(run, worlds))
+    table = summarise(pd.concat(found)).assign(draws=chosen.draws)
     print(table.to_string(index=False))
     lines = json.loads(table.to_json(orient="records"))
     folders = [Path("data", "results", "benchmarks")]
@@ -272,6 +285,10 @@ def main() -> None:
     for folder in folders:
         path = find_home() / folder / "coverage.json"
         path.parent.mkdir(parents=True, exist_ok=True)
+        if chosen.only and path.exists():
+            made = {(line["measure"], line["n"]): line for line in lines}
+            kept = json.loads(path.read_text())
+            lines = [made.get((line["measure"], line["n"]), line) for line in kept]
         path.write_text("[\n " + ",\n ".join(map(json.dumps, lines)) + "\n]\n")
         print(path)
 
