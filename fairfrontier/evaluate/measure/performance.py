@@ -71,9 +71,11 @@ def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
         yield MeasureRow("", np.nan, y.size)
         return
     value = float(np.sum(weight * above)) / total
-    variance = np.sum((weight * (above - value * below)) ** 2) / total**2
-    some = weight[below > 0]
-    size = effective_size(np.asarray(value), variance, some.sum() ** 2 / np.sum(some**2))
+    some, error = weight[below > 0], (above - value * below)[below > 0]
+    squares = np.sum(some**2)
+    # Of few heavy rows the first is too low as often as not.
+    spread = max(np.sum((some * error) ** 2), np.average(error**2, weights=some) * squares)
+    size = effective_size(np.asarray(value), spread / total**2, some.sum() ** 2 / squares)
     low, high = wilson(np.asarray(value), size)
     yield MeasureRow("", value, y.size, float(low), float(high))
 

@@ -160,3 +160,16 @@ def test_f1_of_no_positive_row_and_no_decision_is_not_estimable():
     table = tabulate(Prediction(score, np.zeros(20)), part, ["f1"])
     assert math.isnan(table["value"].iloc[0])
     assert tabulate(Prediction(score, np.ones(20)), part, ["f1"])["value"].tolist() == [0.0]
+
+
+def test_the_interval_of_f1_is_no_shorter_where_the_heavy_rows_happen_to_be_right():
+    y = np.ones(40, dtype=np.int64)
+    score = np.where(np.arange(40) < 30, 0.9, 0.1)
+    widths = []
+    for heavy in (slice(0, 4), slice(0, 40, 10)):
+        weight = np.ones(40)
+        weight[heavy] = 9.0
+        part = make_part(y, np.zeros((40, 0)), {}, weight=weight)
+        row = tabulate(Prediction(score, (score > 0.5).astype(float)), part, ["f1"]).iloc[0]
+        widths.append((row["high"] - row["low"]) / np.sqrt(row["value"] * (1 - row["value"])))
+    assert widths[0] > 0.75 * widths[1]
