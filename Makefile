@@ -58,8 +58,9 @@ watch: develop  ## run tests again whenever a file is saved (PYTEST="tests/contr
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
 
-test-once: develop  ## run the tests of whole processes that depend on no seed of hashes
-	@$(RUN) -m pytest $(SPREAD) -m "once and not gpu" $(PYTEST)
+# Three at a time: one of them waits for servers.
+test-once: develop  ## run the tests of whole processes, files and pictures
+	@$(RUN) -m pytest $(SPREAD) -n 3 -m "once and not gpu" $(PYTEST)
 
 test-fetched: develop  ## fetch the tables and the encoder that are not committed, and test them
 	@$(RUN) -m tests.prepare.fetched

@@ -43,11 +43,15 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
-# Whole processes, servers, crafted files and figures of benchmarks: marked once.
+# Whole processes, servers, rows in blocks, crafted files, pictures, and what scikit-learn checks of
+# every estimator, which takes long: marked once.
 PROCESSES = (
     "tests/benchmarks/",
     "tests/choose/test_tracking.py",
+    "tests/contracts/test_partitions.py",
+    "tests/contracts/test_sklearn.py",
     "tests/docs/",
+    "tests/figure/",
     "tests/flows/test_audit.py",
     "tests/flows/test_debias.py",
     "tests/flows/test_monitor.py",
@@ -55,11 +59,14 @@ PROCESSES = (
     "tests/fuzz/",
     "tests/monitor/test_files.py",
     "tests/prepare/embedding/test_saved.py",
+    "tests/prepare/test_collection.py",
     "tests/reproduce/figure/",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
     "tests/test_documents.py",
     "tests/test_release.py",
+    "tests/train/individual/budro/test_collection.py",
+    "tests/train/regression/test_collection.py",
 )
 # Their files share a Prefect server, or studies that take seconds: one process takes such a room.
 TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/reproduce/")
@@ -86,7 +93,7 @@ LONGEST = (
 )
 
 
-# To import the library in three processes takes as long as the tests of so many files.
+# To import the library in two processes takes as long as the tests of so many files.
 FEW = 4
 
 
@@ -119,18 +126,18 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Draw where a test is of figures; ahead of its fixtures."""
-    Pictures.drawn = "figure" in item.nodeid or "picture" in item.nodeid
+    Pictures.drawn = any(name in item.nodeid for name in ("figure", "picture", "scoreboard"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the processes of `make test`: 3, of which one waits for servers, or 0 for few files.
+    """Return the processes of `make test`: 2, or 0 for few files.
 
     With 0 all tests run in pytest's own process.
     """
     named = [Path(each.partition("::")[0]) for each in config.args]
     files = {file for path in named for file in [path, *path.rglob("test_*.py")] if file.is_file()}
-    return 0 if len(files) <= FEW else 3
+    return 0 if len(files) <= FEW else 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
