@@ -145,6 +145,8 @@ def call(
 def call_here(home: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run fairfrontier as `call` does, in this process: another would import for seconds."""
     out, err, code, thresholds = io.StringIO(), io.StringIO(), None, gc.get_threshold()
+    # Of flows that ran in this process before.
+    clear_handlers()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(home)
         for name, value in {"FAIRFRONTIER_HOME": str(home), **changes}.items():
@@ -158,7 +160,12 @@ def call_here(home: Path, *arguments: str, **changes: str) -> subprocess.Complet
             # What a command leaves to the end of its process.
             gc.set_threshold(*thresholds)
             logging.captureWarnings(False)
-            for name in ("fairfrontier", "py.warnings"):
-                logging.getLogger(name).handlers.clear()
+            clear_handlers()
     assert isinstance(code, int)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def clear_handlers() -> None:
+    """Take away what writes our messages, and warnings."""
+    for name in ("fairfrontier", "py.warnings"):
+        logging.getLogger(name).handlers.clear()
