@@ -16,6 +16,7 @@ from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.runtime.errors import DataError
 
 NESTED, DATE, IDENTIFIER = "lists or records", "a date", "an identifier"
+SAME = "the same value in every row"
 # Each may stand for several codes.
 LARGE = "floats of 2^53 or more"
 # Text with more levels is no category; neither is text that hardly ever repeats.
@@ -103,7 +104,7 @@ class Column:
         if distinct == 0:
             return "empty"
         if distinct == 1:
-            return f"the same value in every row{' that has one' if self.missing else ''}"
+            return f"{SAME} that has one" if self.missing else SAME
         if self.missing > EMPTY * n:
             return f"missing in {self.missing / n:.0%} of the rows"
         if self._is_date():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from fairfrontier.prepare.draft.column import DATE, Column
+from fairfrontier.prepare.draft.column import DATE, SAME, Column
 from fairfrontier.prepare.draft.vocabulary import find_attribute
 from fairfrontier.prepare.table.cell import read_day
 
@@ -48,7 +48,8 @@ def count_ages(columns: Mapping[str, Column]) -> tuple[dict[str, dict[str, Any]]
     dated = {
         name: found
         for name, column in columns.items()
-        if column.find_fault() == DATE and (found := find_days(column.levels)) is not None
+        # One day in all rows is that of the extract, as a rule.
+        if column.find_fault() in (DATE, SAME) and (found := find_days(column.levels)) is not None
     }
     births = [name for name in dated if find_attribute(name) == "age"]
     last = max((max(dated[name][1]) for name in dated if name not in births), default=None)

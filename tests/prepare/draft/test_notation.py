@@ -167,6 +167,13 @@ def test_dates_of_birth_are_ages_on_the_last_day_of_the_table(table, tmp_path, w
     assert sum(sizes) == N
 
 
+def test_ages_are_counted_on_the_one_day_of_an_extract(table, tmp_path):
+    dated = table.drop(columns="age").assign(dob=born(table, None), extracted="2021-06-30")
+    dated.to_csv(tmp_path / "loans.csv", index=False)
+    draft = init(tmp_path / "loans.csv", label="approved", out=tmp_path)
+    assert read_yaml(draft.dataset)["source"]["ages"]["dob"]["at"] == "2021-06-30"
+
+
 def test_days_that_may_be_months_are_said(table, tmp_path):
     days = [f"0{1 + age % 9}/0{1 + age % 7}/{2000 - age}" for age in table["age"]]
     table.drop(columns="age").assign(dob=days).to_csv(tmp_path / "loans.csv", index=False)
