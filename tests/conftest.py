@@ -43,13 +43,16 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
-# Whole processes, servers, rows in blocks, crafted files, pictures, and what scikit-learn checks of
-# every estimator, which takes long: marked once.
+# Whole processes, servers, rows in blocks, folders of files, crafted ones, pictures, and what
+# scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
     "tests/benchmarks/",
     "tests/choose/test_tracking.py",
+    "tests/contracts/test_layout.py",
+    "tests/contracts/test_meaning.py",
     "tests/contracts/test_partitions.py",
     "tests/contracts/test_sklearn.py",
+    "tests/debias/test_files.py",
     "tests/docs/",
     "tests/figure/",
     "tests/flows/test_audit.py",
@@ -63,6 +66,7 @@ PROCESSES = (
     "tests/reproduce/figure/",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
+    "tests/study/draft/test_project.py",
     "tests/test_documents.py",
     "tests/test_release.py",
     "tests/train/individual/budro/test_collection.py",

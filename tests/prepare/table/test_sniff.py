@@ -230,6 +230,7 @@ def stretch(path, row, column, other):
         (99_999_999_999, "A", r"more than 4,194,304 cells"),
     ],
 )
+@pytest.mark.once
 def test_a_cell_far_from_the_others_does_not_fill_the_memory(
     tmp_path, monkeypatch, row, column, message
 ):
@@ -290,6 +291,7 @@ RELATIONS = "xl/worksheets/_rels/sheet1.xml.rels"
         (TYPES, "/xl/workbook.xml", "/xl/media/book.xml", "no item named 'xl/media/book.xml'"),
     ],
 )  # fmt: skip
+@pytest.mark.once
 def test_a_spreadsheet_of_a_long_text_or_of_needless_parts_does_not_fill_the_memory(
     tmp_path, monkeypatch, part, old, new, message
 ):
@@ -305,6 +307,7 @@ def test_a_spreadsheet_of_a_long_text_or_of_needless_parts_does_not_fill_the_mem
         read_raw(pack(tmp_path / "o.xlsx", parts))
 
 
+@pytest.mark.once
 def test_a_spreadsheet_with_formats_and_large_parts_that_hold_no_cells_is_read(tmp_path):
     pytest.importorskip("openpyxl")
     rows = 5000
