@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import wraps
 
 # Before any library that reads them is imported; Dask's workers inherit them.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -118,6 +119,8 @@ def pytest_configure() -> None:
 
     draw = FigureCanvasAgg.print_png
 
+    # Matplotlib reads the signature of what it calls.
+    @wraps(draw)
     def print_png(canvas, sink, **options):
         if Pictures.drawn:
             draw(canvas, sink, **options)

@@ -274,6 +274,8 @@ def standardise(
     Cohen, "Statistical power analysis for the behavioral sciences", 1988. Hedges and Olkin,
     "Statistical methods for meta-analysis", 1985, section 5.
     """
+    # One person has no variance, and counts for none.
+    variance = np.where(n > 1, variance, 0.0)
     degrees = np.maximum(n + n[best] - 2, 1)
     pooled = ((n - 1) * variance + (n[best] - 1) * variance[best]) / degrees
     difference = mean - mean[best]

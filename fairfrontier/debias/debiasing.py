@@ -176,7 +176,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
         saturated += count_saturated(batch.score, signed)
         if progress is not None:
             progress(READING, batch.share)
-    if 2 * saturated > rows:
+    if columns.scale == "margin" and 2 * saturated > rows:
         raise refuse_saturated(f"column {columns.scores!r} of {config.table}")
     sample = collector.finish()
     check_sample(sample, config)

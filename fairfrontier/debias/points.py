@@ -8,7 +8,7 @@ from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.prepare.table.score_table import ScoreTable
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
-from fairfrontier.train.postprocess.base import Knots, refuse_backward
+from fairfrontier.train.postprocess.base import TURN, Knots, find_backward
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.rulebook import SIGNED, ScoreSection
 from fairfrontier.train.postprocess.sample import ScoredRows
@@ -27,6 +27,11 @@ def describe_scores(table: ScoreTable, config: DebiasConfig) -> ScoreSection:
             for batch in table.batches()
             if (own := ~hold_out(batch.ids, config) & (batch.weight > 0)).any()
         ]
+        if not kept:
+            raise DataError(
+                f"{config.table}: no row that the rule is fitted on has weight.",
+                "Give rows a positive weight, or hold out fewer with --holdout.",
+            )
         score, weight = (np.concatenate([each[i] for each in kept]) for i in (0, 1))
         labels = None if columns.labels is None else np.concatenate([each[2] for each in kept])
         knots = rank_points(score, labels, weight, config.rate)
@@ -70,11 +75,13 @@ def rank_points(
 def check_direction(rows: ScoredRows | ScoreHistogram, what: str) -> None:
     """Raise a DataError for scores that predict the opposite of the labels."""
     if isinstance(rows, ScoredRows):
-        refuse_backward(rows.signed, np.asarray(rows.y), rows.weight, what)
-        return
-    mass, positive = (np.asarray(each).sum(axis=0) for each in (rows.mass, rows.positive))
-    bins, labels = np.arange(mass.size), np.repeat([0, 1], mass.size)
-    refuse_backward(np.tile(bins, 2), labels, np.append(mass - positive, positive), what)
+        found = find_backward(rows.signed, np.asarray(rows.y), rows.weight)
+    else:
+        mass, positive = (np.asarray(each).sum(axis=0) for each in (rows.mass, rows.positive))
+        bins, labels = np.tile(np.arange(mass.size), 2), np.repeat([0, 1], mass.size)
+        found = find_backward(bins, labels, np.append(mass - positive, positive), rows.rows)
+    if found:
+        raise DataError(f"{what} {found}", TURN)
 
 
 def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:

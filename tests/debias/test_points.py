@@ -12,7 +12,8 @@ import fairfrontier as ff
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import decide_rows, fit_debiasing, read_again
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.postprocess.base import refuse_backward
+from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.postprocess.base import find_backward
 from tests.debias.scored import make_scores
 
 EXACT = {"rule": "group_thresholds", "holdout": 0.0, "pool_below": 0}
@@ -93,14 +94,21 @@ def test_scores_that_predict_backwards_are_refused(scored, tmp_path):
     for options in ({}, EXACT, {"solver": "histogram"}):
         with pytest.raises(DataError, match="opposite"):
             debias(turned, tmp_path, scores="s", labels="y", **options)
-    with pytest.raises(DataError, match="opposite"):
-        ff.create("group_thresholds").fit(
-            turned["s"].to_numpy(), turned["y"].to_numpy(), groups=turned[["sex"]] == "Male"
-        )
+    for solver in ("exact", "histogram"):
+        deciles = turned.assign(s=(turned["s"] * 9).round() / 9)
+        with pytest.raises(DataError, match="opposite"):
+            debias(deciles, tmp_path, scores="s", labels="y", solver=solver)
+    model, y = ff.create("group_thresholds"), turned["y"].to_numpy()
+    groups = turned[["sex"]] == "Male"
+    with pytest.warns(TrainingWarning, match="opposite"):
+        model.fit(turned["s"].to_numpy(), y, groups=groups)
+    # Rows without weight have no direction.
+    both = np.where(np.arange(len(y)) % 2, scored["s"], turned["s"])
+    model.fit(both, y, groups=groups, sample_weight=np.arange(len(y)) % 2.0)
     # Noise is no direction.
     rng = np.random.default_rng(0)
     for _ in range(20):
-        refuse_backward(rng.random(60), rng.integers(2, size=60), np.ones(60), "noise")
+        assert not find_backward(rng.random(60), rng.integers(2, size=60), np.ones(60))
 
 
 def test_labels_of_several_levels_are_told(scored, tmp_path):

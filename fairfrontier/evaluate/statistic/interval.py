@@ -381,13 +381,19 @@ def bound_root_mean_square(value: np.ndarray, size: np.ndarray) -> tuple[float, 
         return np.where(known, factor * (values - mean), 0.0).reshape(*values.shape[:-2], -1)
 
     noise = draw_noise(np.sqrt(estimate_variance(value, size)))
-    return bound_length(centre(value), centre(noise), float(np.nanmin(size)))
+    low, high = bound_length(centre(value), centre(noise), float(np.nanmin(size)))
+    return low, min(high, 1.0)
 
 
 def estimate_variance(value: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return variances of shares that are not too small on average, nor 0 for shares of 0 or 1."""
+    """Return variances of shares: not too small on average, nor below those of Wilson's limits.
+
+    Near 0 and 1 the variance at the share itself is next to nothing.
+    """
     centre = (value * size + 1.0) / (size + 2.0)
-    return np.asarray(centre * (1.0 - centre) / np.maximum(size - 1.0, 1.0))
+    low, high = wilson(value, size)
+    least = (np.maximum(high - value, value - low) / Z) ** 2
+    return np.asarray(np.maximum(centre * (1.0 - centre) / np.maximum(size - 1.0, 1.0), least))
 
 
 def draw_noise(error: np.ndarray) -> np.ndarray:
@@ -464,4 +470,4 @@ def bound_mean_difference(
         spread = (factor**2 * variance).sum(axis=0)
     mean, half = float(estimate.mean()), Z * float(np.sqrt(spread.sum())) / levels.size
     low_end = mean - float(np.quantile(excess.mean(axis=1), ndtr(Z)))
-    return max(low_end, 0.0), mean + half
+    return max(low_end, 0.0), min(mean + half, 1.0)

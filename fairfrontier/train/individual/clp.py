@@ -177,8 +177,12 @@ def _is_of_others(chosen: CounterfactualSet, X: np.ndarray) -> bool:
     left = (versions == versions[:1, :]).all(axis=(0, 1)) & (versions != versions[:, :1]).any(
         (0, 1)
     )
+    same = np.isclose(versions[0], X[rows], rtol=1e-5)
+    if len(versions) < 2:
+        # A single version does not tell what it leaves alone from what it changes in all rows.
+        left &= same.any(axis=0)
     # One feature alone may be the one that a single version writes.
-    return bool(left.sum() > 1 and (versions[0] != X[rows]).any(axis=0)[left].all())
+    return bool(left.sum() > 1 and not same.all(axis=0)[left].any())
 
 
 class _Pairing:

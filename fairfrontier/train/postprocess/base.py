@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -15,8 +16,9 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import TRIED, Classifier, explaining
+from fairfrontier.train.base import TRIED, Classifier, explaining, training_weight
 from fairfrontier.train.group import read_groups
+from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.postprocess.rule import FittedRule, measure_rates
 
 Scale = Literal["probability", "margin", "signed"]
@@ -29,6 +31,10 @@ Knots = Sequence[tuple[float, float]]
 SATURATED = 1e-6
 # Standard errors of an AUC below ½ that are no chance.
 DOUBT = 3.0
+TURN = (
+    "Turn them around if lower scores mean that label 1 is more likely (1 - score of "
+    "probabilities, else -score), or name the other level as the positive one."
+)
 # Up to this many combinations of levels, groups are numbered by counting.
 MOST_CELLS = 1 << 20
 
@@ -96,13 +102,22 @@ class PostProcessor(Classifier):
         tags.input_tags.one_d_array = True
         return tags
 
-    def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of a fit as f ∈ [−1, 1], and its labels as codes of ``classes_``."""
+    def validate_training(
+        self, X: Any, y: Any, *aligned: Any, sample_weight: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of a fit as f ∈ [−1, 1], and its labels as codes of ``classes_``.
+
+        A TrainingWarning is given for scores that predict the opposite of the labels.
+        """
         rows, codes = super().validate_training(as_column(X), y, *aligned)
         signed = read_scores(rows, self.scale, self.name)
-        if 2 * count_saturated(np.ravel(rows), signed) > signed.size:
+        if self.scale == "margin" and 2 * count_saturated(np.ravel(rows), signed) > signed.size:
             raise refuse_saturated(self.name)
-        refuse_backward(signed, codes, np.ones(signed.size), f"The scores that {self.name} got")
+        weight = training_weight(sample_weight, signed.size)
+        if found := find_backward(signed, codes, weight):
+            warnings.warn(
+                f"The scores that {self.name} got {found} {TURN}", TrainingWarning, stacklevel=3
+            )
         return signed, codes
 
     def validate_rows(self, X: Any) -> np.ndarray:
@@ -345,27 +360,27 @@ def refuse_saturated(name: str) -> DataError:
     )
 
 
-def refuse_backward(signed: np.ndarray, y: np.ndarray, weight: np.ndarray, what: str) -> None:
-    """Raise a DataError for scores by which rows of label 0 are surely above those of label 1.
+def find_backward(
+    signed: np.ndarray, y: np.ndarray, weight: np.ndarray, size: float | None = None
+) -> str:
+    """Return what scores do by which rows of label 0 are surely above those of label 1; else "".
 
     That is where the AUC is more than ``DOUBT`` standard errors below ½, by the variance that it
-    has by chance, (n_0 + n_1 + 1)/(12 n_0 n_1). O(n log n).
+    has by chance, (n_0 + n_1 + 1)/(12 n_0 n_1). ``size`` is how many rows there are, by default
+    (Σw)²/Σw². O(n log n).
     """
     _, rank = np.unique(signed, return_inverse=True)
     positive, negative = (np.bincount(rank, weight * (y == label)) for label in (1, 0))
     total = weight.sum()
     if not (positive.sum() > 0 and negative.sum() > 0):
-        return
+        return ""
     below = np.cumsum(negative) - negative / 2
     auc = float((positive * below).sum() / (positive.sum() * negative.sum()))
-    size = total**2 / (weight**2).sum()
+    size = float(total**2 / (weight**2).sum()) if size is None else size
     ones, zeros = size * positive.sum() / total, size * negative.sum() / total
-    if auc < 0.5 - DOUBT * math.sqrt((ones + zeros + 1) / (12 * ones * zeros)):
-        raise DataError(
-            f"{what} predict the opposite of the labels: their AUC is {auc:.2f}, below 0.50.",
-            "Turn them around if lower scores mean that label 1 is more likely (1 - score of "
-            "probabilities, else -score), or name the other level as the positive one.",
-        )
+    if auc >= 0.5 - DOUBT * math.sqrt((ones + zeros + 1) / (12 * ones * zeros)):
+        return ""
+    return f"predict the opposite of the labels: their AUC is {auc:.2f}, below 0.50."
 
 
 def rescale(signed: float, scale: Scale | Points, knots: Knots = ()) -> float | None:

@@ -142,7 +142,7 @@ class Hardt(PostProcessor):
     ) -> Self:
         """Find the thresholds on scores X, labels y and group codes."""
         self.check()
-        score, y = self.validate_training(X, y, groups)
+        score, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
         weight = training_weight(sample_weight, len(score))
         code = self.learn_cells(groups)
         self.require_weight(code, weight, "fitted")

@@ -260,7 +260,9 @@ class RandomizedThreshold(PostProcessor):
         """Choose width and rate where they are not given, and solve for the thresholds."""
         self.check()
         # Zeros in place of missing labels, so that the classes are 0 and 1.
-        signed, codes = self.validate_training(X, np.zeros(len(X)) if y is None else y, groups)
+        signed, codes = self.validate_training(
+            X, np.zeros(len(X)) if y is None else y, groups, sample_weight=sample_weight
+        )
         labels = None if y is None else codes
         weight = training_weight(sample_weight, len(signed))
         self.calibration_ = None

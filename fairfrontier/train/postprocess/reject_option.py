@@ -187,7 +187,7 @@ class RejectOption(PostProcessor):
     ) -> Self:
         """Choose θ from scores X, labels y and group codes, or from those of ``validation``."""
         self.check()
-        score, y = self.validate_training(X, y, groups)
+        score, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
         code = self.learn_cells(groups)
         weight = training_weight(sample_weight, len(y))
         rows = "fitted"

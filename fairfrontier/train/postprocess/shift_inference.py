@@ -156,7 +156,7 @@ class ShiftInference(PostProcessor):
     ) -> Self:
         """Estimate the base rates from scores X, labels y and group codes, and choose the cut."""
         self.check()
-        signed, y = self.validate_training(X, y, groups)
+        signed, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
         posterior = (1.0 + signed) / 2.0
         code = self.learn_cells(groups)
         weight = training_weight(sample_weight, len(y))

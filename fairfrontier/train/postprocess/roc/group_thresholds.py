@@ -182,7 +182,9 @@ class GroupThresholds(PostProcessor):
     ) -> Self:
         """Find the thresholds on scores X, labels y (or None) and group codes."""
         self.check()
-        signed, labels = self.validate_training(X, np.zeros(len(X)) if y is None else y, groups)
+        signed, labels = self.validate_training(
+            X, np.zeros(len(X)) if y is None else y, groups, sample_weight=sample_weight
+        )
         expected = (1.0 + signed) / 2.0 if y is None else labels
         weight = None if sample_weight is None else training_weight(sample_weight, len(signed))
         code = self.learn_cells(groups)
