@@ -100,7 +100,12 @@ def _guest_versions(modules: frozenset[str], root: Path) -> dict[str, str]:
     names = set(guests)
     for guest in guests:
         for _, path in _list_files(guest, root):
-            for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+            try:
+                tree = ast.parse(path.read_bytes(), filename=str(path))
+            except (SyntaxError, ValueError):
+                # A template, which nobody imports.
+                continue
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     names.update(alias.name.partition(".")[0] for alias in node.names)
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

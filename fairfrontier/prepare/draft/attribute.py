@@ -20,7 +20,7 @@ from fairfrontier.prepare.draft.vocabulary import (
     recognise_levels,
 )
 from fairfrontier.prepare.splitting.group import name_bands
-from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels
+from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 # Rows below which rates of a group say little, and below which a split may leave it out of train.
@@ -159,7 +159,7 @@ def find_dummies(columns: Mapping[str, Column]) -> dict[str, dict[str, str]]:
             kinds.setdefault(kind, []).append(name)
     found = {}
     for kind, names in kinds.items():
-        ones = sum(columns[name].cells.astype("str").isin(("1", "1.0", "True")) for name in names)
+        ones = sum(as_levels(columns[name].cells).isin(("1", "True")) for name in names)
         starts = [names[0][: mark.end()] for mark in re.finditer(r"[\W_]", names[0])]
         prefix = next((each for each in starts[::-1] if all(n.startswith(each) for n in names)), "")
         whole = bool(prefix) or np.mean(ones == 0) <= RARELY

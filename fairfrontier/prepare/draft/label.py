@@ -285,6 +285,8 @@ def find_joint(
     if len(rows) > FOREST:
         rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), FOREST, replace=False))]
     target = target.loc[rows]
+    if target.value_counts().reindex(classes.index, fill_value=0).min() < FEWEST:
+        return None
     X = np.column_stack([_codes(column, rows) for column in used])
     forest = ExtraTreesClassifier(
         TREES, min_samples_leaf=3, bootstrap=True, oob_score=True, random_state=0

@@ -52,7 +52,9 @@ def count_ages(columns: Mapping[str, Column]) -> tuple[dict[str, dict[str, Any]]
         if column.find_fault() in (DATE, SAME) and (found := find_days(column.levels)) is not None
     }
     births = [name for name in dated if find_attribute(name) == "age"]
-    last = max((max(dated[name][1]) for name in dated if name not in births), default=None)
+    # Cards are valid until days to come, and contracts until the year 9999.
+    others = [day for name in dated if name not in births for day in dated[name][1]]
+    last = max((day for day in others if day <= date.today()), default=None)
     ages: dict[str, dict[str, Any]] = {}
     said = []
     for name in births:

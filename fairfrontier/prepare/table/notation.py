@@ -48,8 +48,9 @@ def find_marks(
     marked = () if typed else MARKS
     missing: set[str] = set()
     wins: Counter[tuple[str, str]] = Counter()
-    # In 1,234 the comma is a decimal one where something else separates cells.
-    order = NUMBERS if separator != "," else (NUMBERS[2], *NUMBERS[:2], *NUMBERS[3:])
+    # In 1,234 the comma is a decimal one where semicolons separate cells, as a rule.
+    order = NUMBERS if separator == ";" else (NUMBERS[2], *NUMBERS[:2], *NUMBERS[3:])
+    pointed, words = False, set[str]()
     patterns = [(marks, re.compile(number_pattern(*marks))) for marks in order]
     units: dict[str, str] = {}
     for name in frame.columns:
@@ -79,7 +80,15 @@ def find_marks(
             wins.update(written)
             numeric = numeric or bool(written)
         if numeric:
+            pointed |= any("." in str(cell) for cell in others)
             missing.update(cell for cell in cells if cell in MARKS)
+        else:
+            words.update(cell for cell in cells if cell in MARKS)
+    # A mark is one in all columns: what may be a level of another one is left to be seen.
+    missing -= {word for word in words - {*ALWAYS_MISSING} if word.isalpha()}
+    if pointed and wins[(".", ",")]:
+        # Beside numbers with points commas are no decimal ones.
+        wins = Counter({marks: count for marks, count in wins.items() if marks[0] == "."})
     keys: dict[str, Any] = {"missing": sorted(missing)} if missing else {}
     if wins:
         decimal, thousands = max(order, key=lambda marks: wins[marks])

@@ -111,13 +111,18 @@ class Known(NamedTuple):
     encoding: str | None
     columns: Sequence[str] | None
     notation: bool
+    units: frozenset[str]
 
     @classmethod
     def of(cls, source: Source) -> Self:
-        """Return what a source says; ``notation`` is that it says how numbers are written."""
+        """Return what a source says; ``notation`` is that it says how numbers are written.
+
+        ``units`` are the columns of which it says in what unit they are.
+        """
         notation = source.decimal is not None or source.thousands is not None
         text = source.format != "parquet"
-        return cls(text, source.separator, source.encoding, source.columns, notation)
+        units = frozenset(source.units)
+        return cls(text, source.separator, source.encoding, source.columns, notation, units)
 
 
 def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
@@ -241,6 +246,14 @@ def _name_cells(cells: pd.DataFrame, path: Path) -> pd.DataFrame:
     regular = _find_regular([Row(list(map(str.strip, row)), 0, 0) for row in texts])
     first = regular[1] if regular else 0
     frame = cells[first + 1 :].reset_index(drop=True).infer_objects()
+    for place in frame:
+        # Numbers among which there is text: a mark, or what makes text of all of them.
+        if pd.api.types.infer_dtype(frame[place], skipna=True).startswith("mixed"):
+            cell = frame[place].mask(frame[place].isin(MARKS))
+            if pd.to_numeric(cell, errors="coerce").notna().equals(cell.notna()):
+                frame[place] = pd.to_numeric(cell)
+            else:
+                frame[place] = frame[place].map(str, na_action="ignore")
     named = [text.strip() for text in texts[first]] if texts else []
     kept = [place for place, name in enumerate(named) if name or frame[place].notna().any()]
     names = [named[place] or f"Unnamed: {place}" for place in kept]
@@ -405,7 +418,10 @@ def find_source(
     missing = (*MISSING_MARKERS, *ALWAYS_MISSING, *marks.pop("missing", ()))
     if known is not None and known.text:
         missing, marks = (), {} if known.notation else marks
-        marks.pop("units", None)
+    if known is not None and "units" in marks:
+        # A study's own are left to its encoder.
+        own = {} if known.text else marks["units"]
+        marks = {**marks, "units": {k: unit for k, unit in own.items() if k not in known.units}}
     return source.model_copy(update={**marks, "missing": tuple(dict.fromkeys(missing))}), skipped
 
 

@@ -244,3 +244,15 @@ def test_widened_means_keep_their_skewness():
     low, high = widen(np.array(0.0), np.array(ends[0]), np.array(ends[1]), np.array(3.0))
     assert high == pytest.approx(wanted[1], rel=1e-3)
     assert low <= wanted[0]
+
+
+def test_root_mean_squares_cover_where_rates_are_near_one():
+    share, size = np.array([[1.0, 0.97], [1.0, 1.0]]), np.array([[150, 40], [150, 110]])
+    truth = np.sqrt(0.03**2 / 2)
+    rng = np.random.default_rng(0)
+    ends = [
+        bound_root_mean_square(rng.binomial(size, share) / size, size.astype(float))
+        for _ in range(200)
+    ]
+    assert np.mean([low <= truth <= high for low, high in ends]) >= 0.92
+    assert max(high for _, high in ends) <= 1

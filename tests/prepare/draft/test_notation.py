@@ -294,3 +294,11 @@ def test_groups_that_differ_by_case_are_said_in_one_line(tmp_path, command):
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stderr.splitlines() if "by case or blanks" in line)
     assert "FEMALE = Female = female; MALE = Male = male" in line
+
+
+def test_ages_are_counted_on_no_day_to_come(table, tmp_path):
+    days = {"applied": "2021-06-30", "valid_until": ["9999-12-31", "2150-01-01"] * (N // 2)}
+    dated = table.drop(columns="age").assign(dob=born(table, None), **days)
+    dated.to_csv(tmp_path / "loans.csv", index=False)
+    draft = init(tmp_path / "loans.csv", label="approved", out=tmp_path)
+    assert read_yaml(draft.dataset)["source"]["ages"]["dob"]["at"] == "2021-06-30"

@@ -378,3 +378,31 @@ def test_frames_that_are_none():
         read_raw(pd.DataFrame({"a": [10**25, 1]}))
     with pytest.raises(DataError, match="Arrow has no type for"):
         read_raw(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_commas_beside_numbers_with_points_are_thousands(tmp_path, separator):
+    path = tmp_path / ("t.tsv" if separator == "\t" else "t.csv")
+    table = pd.DataFrame({"income": ["950", "1,200", "48,500"], "score": [0.76, 0.04, 0.5]})
+    table.to_csv(path, sep=separator, index=False)
+    keys = read_raw(path).keys
+    assert "decimal" not in keys
+    assert keys["thousands"] == ","
+
+
+def test_a_word_that_is_a_level_of_another_column_is_no_mark(tmp_path):
+    table = pd.DataFrame(
+        {"disability": ["none", "physical", "mental"] * 5, "prior": ["1", "2", "none"] * 5}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    assert set(read_raw(tmp_path / "t.csv").frame["disability"]) == {"none", "physical", "mental"}
+
+
+def test_a_mark_among_the_numbers_of_a_sheet_is_missing(tmp_path):
+    pytest.importorskip("openpyxl")
+    table = pd.DataFrame({"years": [25, "None", 31], "age": [30, "90+", 41], "y": [0, 1, 1]})
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    frame = read_raw(tmp_path / "t.xlsx").frame
+    assert frame["years"].isna().tolist() == [False, True, False]
+    assert [float(x) for x in frame["years"].dropna()] == [25, 31]
+    assert frame["age"].isna().sum() == 0
