@@ -153,7 +153,7 @@ class AuditConfig(ResultOptions):
         default=0.02,
         description="Categories with a smaller share of the rows are left out of ratios and "
         "differences, as 6 RCNY 5-301 allows; 0 leaves out none. Others have a ratio however few "
-        "their rows are, unless --minimum is set.",
+        "their rows are, unless --minimum is set to another number than its default.",
     )
     limit: Limits = Field(
         default={},
