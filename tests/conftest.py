@@ -48,6 +48,8 @@ PRODUCTS = (
 # scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
     "tests/benchmarks/",
+    "tests/choose/test_choosing.py",
+    "tests/choose/test_content.py",
     "tests/choose/test_tracking.py",
     "tests/contracts/test_layout.py",
     "tests/contracts/test_meaning.py",
