@@ -61,6 +61,10 @@ def explaining() -> Iterator[None]:
         ) from error
 
 
+class TrainingWarning(UserWarning):
+    """A fit that ended without achieving its aim, according to its history."""
+
+
 class Estimator(BaseEstimator):
     """Base of `Classifier` and `Regressor`, and so of the registered methods.
 

@@ -181,7 +181,7 @@ class First:
         tags.classifier_tags.poor_score = True
         return tags
 
-    def validate_training(self, X, y, *aligned):
+    def validate_training(self, X, y, *aligned, sample_weight=None):
         rows, codes = Classifier.validate_training(self, X, y, *aligned)
         return read_scores(rows[:, 0], self.scale, self.name), codes
 
@@ -209,7 +209,7 @@ def one_thread():
 
 
 # Few steps are too few for an attack to find what it seeks.
-@pytest.mark.filterwarnings("ignore::fairfrontier.train.neural.estimator.TrainingWarning")
+@pytest.mark.filterwarnings("ignore::fairfrontier.train.base.TrainingWarning")
 @parametrize_with_checks(make_estimators(), expected_failed_checks=expect)
 def test_estimator(estimator, check):
     check(estimator)

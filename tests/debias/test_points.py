@@ -12,7 +12,7 @@ import fairfrontier as ff
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import decide_rows, fit_debiasing, read_again
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.postprocess.base import find_backward
 from tests.debias.scored import make_scores
 

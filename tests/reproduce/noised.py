@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning
 from tests.study.scene import run_study
 
 ROOT = Path(__file__).resolve().parents[2]

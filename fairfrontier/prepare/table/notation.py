@@ -103,6 +103,16 @@ def find_marks(
     return keys | ({"units": units} if units else {})
 
 
+def read_mixed(cells: pd.Series) -> pd.Series:
+    """Return a sheet's column of numbers and text as numbers if the text is marks, else as text."""
+    if not pd.api.types.infer_dtype(cells, skipna=True).startswith("mixed"):
+        return cells
+    present = cells.mask(cells.isin(MARKS))
+    numbers = pd.to_numeric(present, errors="coerce")
+    whole = bool(numbers.notna().equals(present.notna()))
+    return numbers if whole else cells.map(str, na_action="ignore")
+
+
 def are_numbers(cells: Iterable[str]) -> bool:
     """Return whether cells, of which some are no marks, are numbers in any notation."""
     present = [cell for cell in cells if cell and cell not in (*MARKS, *MISSING_MARKERS)]

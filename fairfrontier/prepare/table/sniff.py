@@ -21,7 +21,13 @@ from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.header import LINES, START_BYTES, Row, cut_rows, decode_start
-from fairfrontier.prepare.table.notation import ALWAYS_MISSING, MARKS, are_numbers, find_marks
+from fairfrontier.prepare.table.notation import (
+    ALWAYS_MISSING,
+    MARKS,
+    are_numbers,
+    find_marks,
+    read_mixed,
+)
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
@@ -115,10 +121,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, source: Source) -> Self:
-        """Return what a source says; ``notation`` is that it says how numbers are written.
-
-        ``units`` are the columns of which it says in what unit they are.
-        """
+        """Return what a source says, of the notation of numbers and of columns' ``units`` too."""
         notation = source.decimal is not None or source.thousands is not None
         text = source.format != "parquet"
         units = frozenset(source.units)
@@ -245,15 +248,7 @@ def _name_cells(cells: pd.DataFrame, path: Path) -> pd.DataFrame:
     texts = cells[:LINES].astype(object).where(cells[:LINES].notna(), "").map(str).values.tolist()
     regular = _find_regular([Row(list(map(str.strip, row)), 0, 0) for row in texts])
     first = regular[1] if regular else 0
-    frame = cells[first + 1 :].reset_index(drop=True).infer_objects()
-    for place in frame:
-        # Numbers among which there is text: a mark, or what makes text of all of them.
-        if pd.api.types.infer_dtype(frame[place], skipna=True).startswith("mixed"):
-            cell = frame[place].mask(frame[place].isin(MARKS))
-            if pd.to_numeric(cell, errors="coerce").notna().equals(cell.notna()):
-                frame[place] = pd.to_numeric(cell)
-            else:
-                frame[place] = frame[place].map(str, na_action="ignore")
+    frame = cells[first + 1 :].reset_index(drop=True).infer_objects().apply(read_mixed)
     named = [text.strip() for text in texts[first]] if texts else []
     kept = [place for place, name in enumerate(named) if name or frame[place].notna().any()]
     names = [named[place] or f"Unnamed: {place}" for place in kept]

@@ -14,17 +14,11 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.cluster.partition import average_rows, hold, sum_partitions
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import unit_weight
+from fairfrontier.train.base import TrainingWarning, unit_weight
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.attack import AttackedRows, AttackSetting, Objective, attack
 from fairfrontier.train.individual.budget import check_budget, find_budget, measure_spread
-from fairfrontier.train.neural.estimator import (
-    Batch,
-    NeuralNetwork,
-    Progress,
-    Tables,
-    TrainingWarning,
-)
+from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Tables
 from fairfrontier.train.neural.network import Network
 
 Array = Any

@@ -45,10 +45,6 @@ Progress = Callable[[int, int], None]
 PREDICTION_ROWS = 8192
 
 
-class TrainingWarning(UserWarning):
-    """A fit that ended without achieving its aim, according to its history."""
-
-
 @dataclass(frozen=True, eq=False)
 class Batch:
     """One minibatch of every model.

@@ -12,9 +12,9 @@ import numpy as np
 
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.base import training_weight
+from fairfrontier.train.base import TrainingWarning, training_weight
 from fairfrontier.train.group import take_attribute
-from fairfrontier.train.neural.estimator import PREDICTION_ROWS, TrainingWarning
+from fairfrontier.train.neural.estimator import PREDICTION_ROWS
 from fairfrontier.train.neural.network import Network, forward
 from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best
 from fairfrontier.train.noisy.noise import NoiseModel

@@ -12,7 +12,7 @@ import numpy as np
 from fairfrontier.runtime.arrays import as_backend, choose_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.neural.network import Network, draw_network
 from fairfrontier.train.noisy.assignment_program import assign_jointly
 from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer

@@ -16,9 +16,8 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import TRIED, Classifier, explaining, training_weight
+from fairfrontier.train.base import TRIED, Classifier, TrainingWarning, explaining, training_weight
 from fairfrontier.train.group import read_groups
-from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.postprocess.rule import FittedRule, measure_rates
 
 Scale = Literal["probability", "margin", "signed"]

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Part
-from fairfrontier.train.base import training_weight
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning, training_weight
 from fairfrontier.train.objective import RANKED, Objective, read_costs
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale

@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 from fairfrontier import create, learn, load
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.store import Store
+from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.fit import fitting
 from fairfrontier.train.fit.fitting import fit, fit_with_warnings
 from fairfrontier.train.fit.group import FitGroup, Member
@@ -26,7 +27,6 @@ from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.fit.training import chooses_cut
-from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.objective import choose_cut
 from fairfrontier.train.postprocess.base import number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed

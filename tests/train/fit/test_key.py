@@ -178,7 +178,7 @@ def test_what_does_not_train_moves_no_method(copy, quick, file, old, new):
     ("file", "moved"),
     [
         ("train/individual/budro/search.py", {"budro", "fair_boosting"}),
-        ("train/neural/network.py", NETS | NOISY | {"shift_inference"}),
+        ("train/neural/network.py", NETS | NOISY),
         ("train/baseline/linear.py", {"linear", "linear_post"}),
         ("train/regression/moment.py", {"fair_regression", "fair_regression_classifier"}),
         ("train/postprocess/hardt.py", {"hardt"}),

@@ -4,7 +4,7 @@ import pytest
 from fairfrontier import create, learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning
 from tests.train.tables import make_split
 
 SMALL = {

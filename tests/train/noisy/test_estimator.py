@@ -5,7 +5,7 @@ import pytest
 
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
-from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.noisy.problem import ROBUST
 from fairfrontier.train.registry import METHODS, create
 from tests.train.noisy.made import make_table
