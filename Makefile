@@ -60,7 +60,7 @@ test-all: develop  ## run the tests with the slow ones
 
 # Three at a time: one of them waits for servers.
 test-once: develop  ## run the tests of whole processes, files and pictures
-	@$(RUN) -m pytest $(SPREAD) -n 3 -m "once and not gpu" $(PYTEST)
+	@$(RUN) -m pytest $(SPREAD) -n 3 -m "once and not slow and not gpu" $(PYTEST)
 
 test-fetched: develop  ## fetch the tables and the encoder that are not committed, and test them
 	@$(RUN) -m tests.prepare.fetched
