@@ -9,7 +9,8 @@ draw is a multinomial sample of n rows, measured as a study measures them, and i
 of a selection. Groups have shares 1:3 alternately, so that the smallest of 8 has 18 of 300 rows;
 draws in which a level of too few rows is left out do not count. *Equal* groups have the same rates,
 *near* ones differ by .05, *far* ones by .4. In *weighted* worlds rows of weight .5, 1 and 3 are
-drawn in inverse proportion to it; *random* decisions are probabilities. Regressions predict the
+drawn in inverse proportion to it; *random* decisions are probabilities; in *extreme* worlds 19
+of 20 rows that others refuse are accepted, so that rates are near 1. Regressions predict the
 scores; of three classes the share decided right differs by group, and two further groups overlap.
 
 For each measure and n: the least coverage of all worlds, and where; the mean coverage, and width.
@@ -49,7 +50,7 @@ from fairfrontier.train.prediction import Prediction, task_of
 SIZES = (300, 3000)
 LEVELS = (2, 4, 8)
 SPREADS = {"equal": 0.0, "near": 0.05, "far": 0.4}
-KINDS = ("plain", "weighted", "random")
+KINDS = ("plain", "weighted", "random", "extreme")
 SCORES = np.array([0.05, 0.2, 0.3, 0.45, 0.55, 0.7, 0.8, 0.95])
 SHAPE = np.array([0.1, 0.2, 0.3, 0.4, 0.4, 0.3, 0.2, 0.1])
 WEIGHTS = np.array([0.5, 1.0, 3.0])
@@ -96,6 +97,8 @@ class World:
         else:
             # P(score above one half) is .65 or .3 by label, and more where the group is ahead.
             high = np.where(y == 1, 0.65, 0.3) + shift[group]
+            if self.kind == "extreme":
+                high = 1.0 - 0.05 * (1.0 - high)
             score = SCORES[drawn]
             own = np.where(score > 0.5, high, 1.0 - high) * SHAPE[drawn]
             decision = np.where(
