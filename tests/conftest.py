@@ -44,13 +44,20 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
-# Whole processes, servers, rows in blocks, folders of files, crafted ones, pictures, and what
-# scikit-learn checks of every estimator, which takes long: marked once.
+# Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, and
+# what scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
+    "tests/audit/test_certified.py",
+    "tests/audit/test_subject.py",
     "tests/benchmarks/",
+    "tests/choose/test_bundle.py",
     "tests/choose/test_choosing.py",
+    "tests/choose/test_comparison.py",
     "tests/choose/test_content.py",
+    "tests/choose/test_scoring.py",
+    "tests/choose/test_select.py",
     "tests/choose/test_tracking.py",
+    "tests/choose/test_view.py",
     "tests/contracts/test_layout.py",
     "tests/contracts/test_meaning.py",
     "tests/contracts/test_partitions.py",
@@ -64,14 +71,18 @@ PROCESSES = (
     "tests/flows/test_reproduce.py",
     "tests/fuzz/",
     "tests/monitor/test_files.py",
+    "tests/monitor/test_monitoring.py",
     "tests/prepare/embedding/test_saved.py",
     "tests/prepare/test_collection.py",
+    "tests/report/test_files.py",
+    "tests/report/test_page.py",
     "tests/reproduce/figure/",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
     "tests/study/draft/test_project.py",
     "tests/test_documents.py",
     "tests/test_release.py",
+    "tests/test_runner.py",
     "tests/train/individual/budro/test_collection.py",
     "tests/train/regression/test_collection.py",
 )
