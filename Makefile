@@ -50,7 +50,7 @@ watch: develop  ## run tests again whenever a file is saved (PYTEST="tests/contr
 	touch -t 200001010000 $$marks/seen; \
 	while sleep 0.5; do \
 		touch $$marks/now; \
-		if find conf fairfrontier tests -newer $$marks/seen \( -name '*.py' -o -name '*.yaml' \) | grep -q .; then \
+		if find conf fairfrontier papers tests -newer $$marks/seen \( -name '*.py' -o -name '*.yaml' \) | grep -q .; then \
 			mv $$marks/now $$marks/seen; $(RUN) -m pytest $(SPREAD) $(PYTEST); \
 		fi; \
 	done
@@ -145,4 +145,4 @@ sbom: wheel  ## list what requirements.lock installs, with its licences, into di
 clean:  ## remove the environment and the tools' caches (results and data/cache stay)
 	rm -rf .venv .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		build dist
-	find docs fairfrontier tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find docs fairfrontier papers tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

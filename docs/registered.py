@@ -13,7 +13,7 @@ from fairfrontier.metric.registry import METRICS
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.train.registry import METHODS
 
-DOCUMENTED = re.compile(r"^\.\. auto(?:class|function):: (fairfrontier\.[\w.]+)$", re.M)
+DOCUMENTED = re.compile(r"^\.\. auto(?:class|function):: ((?:fairfrontier|papers)\.[\w.]+)$", re.M)
 
 
 def read_documented(folder: Path) -> set[str]:

@@ -14,7 +14,7 @@ from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import sharing
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.option import RunOptions
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.publication import Reproduction, find_reproduction
 from fairfrontier.study.results import StudyResults
 from fairfrontier.study.run import StudyRun, ThreadRunner, choose_frontier, run_stages, start_study
 from fairfrontier.study.stage import (
@@ -30,12 +30,8 @@ from fairfrontier.study.stage import (
 
 def compare_with_paper(context: RunContext, results: StudyResults) -> Reproduction:
     """Check the claims of a study, and compare its results with published numbers, if any."""
-    if not results.study.claims and results.study.published is None:
-        return Reproduction()
-    # An ordinary run does not import this room.
-    from fairfrontier.reproduce.reproduction import hold_to_paper
-
-    return hold_to_paper(results, context.store, context.home)
+    hold = find_reproduction(results.study)
+    return Reproduction() if hold is None else hold(results, context.store, context.home)
 
 
 def write_report(

@@ -7,12 +7,12 @@ from typing import Any
 from prefect import flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-from fairfrontier.cli.command import show_reproduced
 from fairfrontier.cli.terminal import show
 from fairfrontier.runtime.errors import FairfrontierError, UnreachableError
 from flows.frontier import frontier, restore
 from flows.history import mark_run
 from flows.option import ReproduceOptions
+from papers.showing import show_reproduced
 
 
 @flow(name="reproduce", flow_run_name="reproduce {run.profile}", persist_result=False)

@@ -74,9 +74,9 @@ PROCESSES = (
     "tests/monitor/test_monitoring.py",
     "tests/prepare/embedding/test_saved.py",
     "tests/prepare/test_collection.py",
+    "tests/papers/figure/",
     "tests/report/test_files.py",
     "tests/report/test_page.py",
-    "tests/reproduce/figure/",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
     "tests/study/draft/test_project.py",
@@ -87,7 +87,7 @@ PROCESSES = (
     "tests/train/regression/test_collection.py",
 )
 # Their files share a Prefect server, or studies that take seconds: one process takes such a room.
-TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/reproduce/")
+TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/papers/")
 # Files that take longest: begun last, one of them would leave the other process without work.
 LONGEST = (
     "tests/flows/",
@@ -106,7 +106,7 @@ LONGEST = (
     "tests/runtime/cluster",
     "tests/test_entry_points.py",
     "tests/train/noisy/",
-    "tests/reproduce/",
+    "tests/papers/",
     "tests/figure/",
 )
 

@@ -249,7 +249,7 @@ def test_method_in_two_files(tmp_path):
     assert source.startswith("fairfrontier/train/")
     assert described == f"conf/methods/{Path(source).name.replace('.py', '.yaml')}"
     home = _make_home(
-        tmp_path / "copy", "fairfrontier", "tasks", "flows", "tests", "pyproject.toml"
+        tmp_path / "copy", "fairfrontier", "papers", "tasks", "flows", "tests", "pyproject.toml"
     )
     for name, text in blocks.items():
         (home / name).write_text(text)

@@ -30,6 +30,9 @@ decided = "elsewhere.decided"
 
 [project.entry-points."fairfrontier.figures"]
 dots = "elsewhere.dots:draw"
+
+[project.entry-points."fairfrontier.projects"]
+elsewhere = "elsewhere"
 """,
     "package/elsewhere/__init__.py": "",
     "package/elsewhere/majority.py": '''
@@ -93,9 +96,13 @@ def draw(scene):
     drawn.savefig(file, format="png", metadata={"Software": None})
     return Picture(file.getvalue(), f"{count} dots")
 ''',
+    "package/elsewhere/conf/methods/majority.yaml": """
+method: majority
+grids: {prior: {prior: [0.0, 1.0]}}
+""",
     "study.yaml": """
 dataset: german
-methods: {majority: {prior: [0.0, 1.0]}, linear: {}}
+methods: {majority: {grid: prior}, linear: {}}
 frontier: {accuracy: accuracy, fairness: ["selection_rate_difference:age"]}
 figures: [dots]
 seeds: 1

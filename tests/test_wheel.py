@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -17,10 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = {
     *(f"conf/{kind}/*" for kind in ("clusters", "encoders", "methods", "vocabularies")),
     "conf/datasets/german.yaml",
-    "conf/studies/german.yaml",
     "data/raw/german.*",
-    "data/reference/budro.yaml",
 }
+STUDY = "fairfrontier/project/conf/studies/german.yaml"
 
 
 def build(project: Path, folder: Path, umask: int = -1) -> tuple[Path, Path]:
@@ -86,8 +86,8 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
         for pattern in SHIPPED
         for path in ROOT.glob(pattern)
     }
-    assert len(data) > 30
-    assert {name for name in names if ".dist-info/" not in name} == code | data
+    assert len(data) > 20
+    assert {name for name in names if ".dist-info/" not in name} == code | data | {STUDY}
     assert (
         "fairfrontier = fairfrontier.__main__:main"
         in (
@@ -100,6 +100,23 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
 def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "site", format="zip")
     (tmp_path / "empty").mkdir()
+    # What is installed here, but for this checkout.
+    (tmp_path / "others").mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "fairfrontier" not in path.name:
+            (tmp_path / "others" / path.name).symlink_to(path)
+    paths = os.pathsep.join([str(tmp_path / "site"), str(tmp_path / "others")])
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-S", *words],
+            cwd=tmp_path / "empty",
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
     code = (
         "import fairfrontier as ff\n"
         "from fairfrontier.runtime.finder import list_names\n"
@@ -111,16 +128,19 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
         "assert ff.create('linear').name == 'linear'\n"
         "print(ff.__file__)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path / "empty",
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = call("-c", code)
     assert done.returncode == 0, done.stderr
     assert str(tmp_path / "site") in done.stdout
+    listed = call("-m", "fairfrontier", "list", "methods", "--json")
+    assert '"budro"' in listed.stdout
+    assert '"hardt"' not in listed.stdout
+    ran = call("-m", "fairfrontier", "run", "german", "--cluster", "inline")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    study = (ROOT / "conf" / "studies" / "german.yaml").read_text()
+    (tmp_path / "empty" / "held.yaml").write_text(study.replace("study: german", "study: held"))
+    refused = call("-m", "fairfrontier", "run", "held.yaml")
+    assert refused.returncode == 2
+    assert "fairfrontier-papers" in refused.stderr
 
 
 @pytest.mark.slow

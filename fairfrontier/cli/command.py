@@ -1,4 +1,4 @@
-"""The command line: init, run, select, score, explain, log, debias, audit, monitor, record."""
+"""The command line: init, run, select, score, explain, log, debias, audit, monitor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fairfrontier.prepare.description import PrepareConfig
-    from fairfrontier.study.option import RunOptions, StudyOptions
+    from fairfrontier.study.option import RunOptions
 
 # Published numbers are the project's own, and have no schema.
 SCHEMAS = tuple(kind for kind in FOLDERS if kind != "publication")
@@ -98,16 +98,6 @@ command_from(app, "fairfrontier.cli.upkeep.config:CleanConfig")(clean)
 command_from(app, "fairfrontier.cli.upkeep.config:DoctorConfig")(doctor)
 
 
-@command_from(app, "fairfrontier.study.option:StudyOptions", "study")
-def record(options: StudyOptions) -> None:
-    """Keep a finished run as a short table in data/reference/runs, to be committed."""
-    from fairfrontier.reproduce.record import record_run
-    from fairfrontier.study.expand import load_study
-
-    study = load_study(options.study, options.profile, options.home).study
-    show(str(record_run(study, options.find_folder(study), options.home)))
-
-
 @app.command(name="list")
 def list_known(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS), autocompletion=lambda: KINDS)],
@@ -167,7 +157,7 @@ def show_frontier(done: dict[str, Any]) -> None:
 
     folder = Path(done["folder"])
     table = read_csv(folder / "frontier.csv", dtype={"method": "str"})
-    accuracy = _read_summary(done)["accuracy"]
+    accuracy = read_summary(done)["accuracy"]
     for fairness, rows in table.groupby("fairness", sort=False):
         settings = write_settings(rows["method"], rows["setting"])
         shown = pd.DataFrame(
@@ -184,7 +174,7 @@ def show_frontier(done: dict[str, Any]) -> None:
             keep=("", "method and setting"),
             complete=str(folder / "frontier.csv"),
         )
-    _show_end(done)
+    show_end(done)
 
 
 def _join_columns(table: pd.DataFrame, name: str, prefix: str, *more: str) -> list[str]:
@@ -192,50 +182,14 @@ def _join_columns(table: pd.DataFrame, name: str, prefix: str, *more: str) -> li
     return [join_interval(*row) for row in zip(*columns, strict=True)]
 
 
-def show_reproduced(done: dict[str, Any]) -> None:
-    """Print published numbers beside ours, or the claims of a study of figures."""
-    if (Path(done["folder"]) / "published.csv").is_file():
-        _show_published(done)
-    else:
-        _show_claims(done)
-
-
-def _show_published(done: dict[str, Any]) -> None:
-    path = Path(done["folder"]) / "published.csv"
-    table = read_csv(path)
-    for whose, spread in (("published", "spread"), ("ours", "sd")):
-        pairs = zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
-        table[whose] = [_join_spread(*pair) for pair in pairs]
-    columns = ["row", "measure", "published", "ours", "n_splits", "table"]
-    shown = table[columns].rename(columns={"n_splits": "splits"})
-    title, keep = f"{done['study']}: published / ours ± sd", ("published", "ours")
-    print_table(title, shown, keep=keep, complete=str(path))
-    _show_end(done)
-
-
-def _show_claims(done: dict[str, Any]) -> None:
-    import pandas as pd
-
-    words = {True: "held", False: "not held", None: "not known"}
-    rows = [(words[claim["held"]], claim["sentence"]) for claim in _read_summary(done)["claims"]]
-    print_table(f"{done['study']}: claims", pd.DataFrame(rows, columns=["", "claim"]))
-    _show_end(done)
-
-
-def _read_summary(done: dict[str, Any]) -> dict[str, Any]:
+def read_summary(done: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary.json of a finished run."""
     text = (Path(done["folder"]) / "summary.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
-def _join_spread(mean: float, spread: float) -> str:
-    """Write a mean with its spread, on one line; either is NaN where it is unknown."""
-    if mean != mean:
-        return "-"
-    space = "\N{NO-BREAK SPACE}"
-    return f"{mean:.3f}" if spread != spread else f"{mean:.3f}{space}±{space}{spread:.3f}"
-
-
-def _show_end(done: dict[str, Any]) -> None:
+def show_end(done: dict[str, Any]) -> None:
+    """Print how a run ended, and where its report is."""
     for method, reason in done["skipped"].items():
         show(f"{method} was skipped: {reason}")
     for failed in done.get("failed_trials", ()):

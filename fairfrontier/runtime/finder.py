@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +24,8 @@ FOLDERS: dict[Kind, Path] = {
     "publication": Path("data", "reference"),
 }
 SUFFIXES = (".yaml", ".yml")
+# Its entry points name the packages of other distributions that have such folders inside.
+GROUP = "fairfrontier.projects"
 
 
 def is_path(name: str | Path) -> bool:
@@ -31,15 +36,35 @@ def is_path(name: str | Path) -> bool:
 def list_names(kind: Kind, home: Path | None, *folders: Path) -> dict[str, Path]:
     """Return every name of a kind with its YAML file, sorted by name.
 
-    Names in ``folders`` win over those of the project ``home``, and these over those of the
-    package.
+    Names in ``folders`` win over those of the project ``home``, these over those of the package,
+    and these over those of packages of others.
     """
-    sources = [*folders, *(root / FOLDERS[kind] for root in (home, SHIPPED) if root is not None)]
+    roots = [root for root in (home, SHIPPED, *_find_guests()) if root is not None]
+    sources = [*folders, *(root / FOLDERS[kind] for root in roots)]
     files: dict[str, Path] = {}
     for folder in sources:
         for path in folder.glob("*.yaml"):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
+
+
+@cache
+def _find_guests() -> tuple[Path, ...]:
+    """Return the folders of other distributions' packages that hold a project."""
+    folders = []
+    for point in entry_points(group=GROUP):
+        try:
+            spec = importlib.util.find_spec(point.value)
+        except ImportError:
+            spec = None
+        if spec is None or not spec.submodule_search_locations:
+            package = point.dist.name if point.dist else point.value
+            raise ConfigError(
+                f"The project of the package {package} is not there: {point.value} is no package.",
+                f"Correct {point.value}, or uninstall {package}.",
+            )
+        folders += [Path(folder) for folder in spec.submodule_search_locations]
+    return tuple(folders)
 
 
 def find_yaml(

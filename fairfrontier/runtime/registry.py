@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 import re
-from functools import cached_property
+from collections.abc import Iterator
 from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -19,10 +20,10 @@ class Registry(Generic[Entry]):
     """Entries by short name, registered by a decorator that calls `add`.
 
     Modules are found by walking ``packages`` to any depth for sources in which a line begins with
-    the decorator, ``@method("name", ...)`` or ``method(...)(function)``, and by the entry points of
-    ``group``, each of which names a module (or an object of it) of another distribution. Other
-    modules stay unimported, and so do those that name other entries than the one looked up.
-    ``kind`` is what an entry is called in messages.
+    the decorator, ``@method("name", ...)`` or ``method(...)(function)``, and so are those of other
+    distributions: each entry point of ``group`` names a module (or an object of it), or a package
+    that is walked. Other modules stay unimported, and so do those that name other entries than the
+    one looked up. ``kind`` is what an entry is called in messages.
     """
 
     def __init__(self, kind: str, decorator: str, packages: tuple[str, ...], group: str) -> None:
@@ -32,6 +33,7 @@ class Registry(Generic[Entry]):
         self.group = group
         self._entries: dict[str, Entry] = {}
         self._origins: dict[str, tuple[str, str]] = {}
+        self._scanned: dict[str, dict[str, list[str]]] = {}
         self._discovered = False
 
     def add(self, name: str, entry: Entry, source: Any) -> None:
@@ -59,8 +61,8 @@ class Registry(Generic[Entry]):
             When an entry point cannot be imported, or a module lacks a library of an extra.
         """
         if not self._discovered:
-            for module in self._modules:
-                self._import(module)
+            for package in self.packages:
+                self._import(package)
             for point in entry_points(group=self.group):
                 self._load(point)
             self._discovered = True
@@ -88,38 +90,47 @@ class Registry(Generic[Entry]):
             As `all` does, where no source has the name, and where its module lacks a library.
         """
         if name not in self._entries:
-            for module, names in self._modules.items():
-                if name in names:
-                    self._import(module)
+            for package in self.packages:
+                self._import(package, name)
+        if name not in self._entries:
+            for point in entry_points(group=self.group):
+                self._load(point, name)
         return self._entries.get(name) or self.all().get(name)
 
-    @cached_property
-    def _modules(self) -> dict[str, list[str]]:
-        """The modules that register, with the names that stand in their sources."""
+    def _scan(self, package: str) -> dict[str, list[str]]:
+        """Return the modules of a package that register, with the names in their sources."""
+        if package in self._scanned:
+            return self._scanned[package]
         found = {}
         begin = re.compile(rf'^\s*@?{self.decorator}\((?:\s*"(\w+)")?', re.MULTILINE)
-        for package in self.packages:
-            path = importlib.import_module(package).__path__
-            for finder, module, _ in pkgutil.walk_packages(path, f"{package}."):
-                spec = finder.find_spec(module, None)
-                loader = spec.loader if spec else None
-                source = loader.get_source(module) if isinstance(loader, InspectLoader) else None
-                if names := begin.findall(source or ""):
-                    found[module] = names
+        for spec in _walk(package):
+            loader = spec.loader
+            source = loader.get_source(spec.name) if isinstance(loader, InspectLoader) else None
+            if names := begin.findall(source or ""):
+                found[spec.name] = names
+        self._scanned[package] = found
         return found
 
-    def _import(self, module: str) -> None:
+    def _import(self, package: str, name: str | None = None) -> None:
+        """Import the modules of a package that register an entry, or any."""
         try:
-            importlib.import_module(module)
+            for module, names in self._scan(package).items():
+                if name is None or name in names:
+                    importlib.import_module(module)
         except ModuleNotFoundError as error:
             missing = explain_missing(error)
             if missing is None:
                 raise
             raise missing from error
 
-    def _load(self, point: EntryPoint) -> None:
+    def _load(self, point: EntryPoint, name: str | None = None) -> None:
+        """Import what registers an entry, or all, of an entry point."""
         try:
-            point.load()
+            self._import(point.module, name)
+            if name is None:
+                point.load()
+        except ConfigError:
+            raise
         except Exception as error:
             package = point.dist.name if point.dist else point.value
             raise ConfigError(
@@ -127,3 +138,15 @@ class Registry(Generic[Entry]):
                 f"{type(error).__name__}: {error}.",
                 f"Correct {point.value}, or uninstall {package}.",
             ) from error
+
+
+def _walk(package: str) -> Iterator[ModuleSpec]:
+    """Yield the specs of a module and all below it."""
+    top = importlib.util.find_spec(package)
+    if top is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    yield top
+    paths = top.submodule_search_locations or ()
+    for finder, module, _ in pkgutil.walk_packages(paths, f"{package}."):
+        if spec := finder.find_spec(module, None):
+            yield spec

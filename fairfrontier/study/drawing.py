@@ -62,7 +62,7 @@ class Drawing:
 
 
 FIGURES: Registry[Drawing] = Registry(
-    "figure", "figure", ("fairfrontier.figure", "fairfrontier.reproduce"), "fairfrontier.figures"
+    "figure", "figure", ("fairfrontier.figure",), "fairfrontier.figures"
 )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pandas as pd
 from pydantic import Field, model_validator
@@ -14,6 +15,12 @@ from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
+
+if TYPE_CHECKING:
+    from fairfrontier.study.config import StudyConfig
+
+# Its entry point is a function of a study's results, the store or None, and the project's root.
+GROUP = "fairfrontier.reproduction"
 
 
 class PublishedRow(Model):
@@ -153,3 +160,23 @@ class Reproduction:
             return None
         table = str(self.published["table"].iloc[0]).partition(".")[2]
         return None if self.publication.tables[table].along else self.published
+
+
+def find_reproduction(study: StudyConfig) -> Callable[..., Reproduction] | None:
+    """Return what holds a study to its paper, of another package; None for one of no paper.
+
+    Raises
+    ------
+    ConfigError
+        When no package is installed that does.
+    """
+    if not study.claims and study.published is None:
+        return None
+    points = [*entry_points(group=GROUP)]
+    if not points:
+        raise ConfigError(
+            f"The study {study.study} has claims or published numbers, and fairfrontier-papers, "
+            "which checks them, is not installed.",
+            "Install the folder papers/ of a checkout, or take claims and published out.",
+        )
+    return points[0].load()  # type: ignore[no-any-return]

@@ -50,7 +50,7 @@ def complete(home, *words):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("re",), {"record"}),
+        (("pre",), {"prepare"}),
         (("run", "loa"), {"loans"}),
         (("select", "pa"), {"paper"}),
         (("prepare", "loa"), {"loans"}),

@@ -20,6 +20,7 @@ from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.registry import learn
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
 from fairfrontier.runtime.errors import InputError, StoreError
+from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.registry import METHODS, create, load_model
@@ -398,9 +399,7 @@ def test_can_be_evaluated(name, task, trained):
 
 @every_method
 def test_presets_are_parameters_that_it_takes(name):
-    path = ROOT / "conf" / "methods" / f"{name}.yaml"
-    assert path.is_file(), f"{name} has no YAML"
-    described = yaml.safe_load(path.read_text())
+    described = yaml.safe_load(find_yaml("method", name, ROOT).read_text())
     assert described["method"] == name
     for preset in (described.get("presets") or {}).values():
         for parameters in preset.values():
@@ -410,5 +409,4 @@ def test_presets_are_parameters_that_it_takes(name):
 
 
 def test_every_file_describes_a_method():
-    described = {path.stem for path in (ROOT / "conf" / "methods").glob("*.yaml")}
-    assert described == set(METHODS.all())
+    assert list_names("method", ROOT).keys() == METHODS.all().keys()

@@ -49,7 +49,7 @@ from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.draft.project import init
 from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.option import RunOptions, StudyOptions
+from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options as check_run
 from fairfrontier.train.postprocess.choice import trace_budgets
 from tests.fuzz.edit import edited_arguments, edited_table, edited_tree
@@ -271,12 +271,6 @@ def test_rules(home, tmp_path):
 # What a command is given, and what it does before its work begins.
 COMMANDS = {
     "run": (RunOptions, ("study",), ("loans", "--profile", "short"), check_run),
-    "record": (
-        StudyOptions,
-        ("study",),
-        ("loans", "--out", "results"),
-        lambda o: o.find_folder(load_study(o.study, o.profile, o.home).study),
-    ),
     "prepare": (
         PrepareConfig,
         ("dataset",),

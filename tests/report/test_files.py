@@ -12,7 +12,6 @@ import pytest
 
 from fairfrontier.report import files as result
 from fairfrontier.report.files import write_results
-from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import DataError, StoreError
 from fairfrontier.runtime.option import RESULTS
@@ -20,6 +19,7 @@ from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
 from fairfrontier.study.results import KEYS, SCHEMA, build_results, sort_points
+from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study
 
 ROOT = Path(__file__).resolve().parents[2]

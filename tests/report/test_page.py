@@ -10,9 +10,9 @@ import pytest
 from fairfrontier.report.page import render_notes, render_report
 from fairfrontier.report.summary import build_summary
 from fairfrontier.report.template import show_number
-from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.results import Searched, build_results
+from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,17 @@ def test_names_of_the_package_are_found_without_a_project(kind, tmp_path):
     assert names
     assert list(names) == sorted(names)
     for name, path in names.items():
-        assert find_yaml(kind, name, tmp_path) == path == SHIPPED / FOLDERS[kind] / f"{name}.yaml"
+        assert find_yaml(kind, name, tmp_path) == path
+    own = {path.stem: path for path in (SHIPPED / FOLDERS[kind]).glob("*.yaml")}
+    assert own.items() <= names.items()
+
+
+def test_names_of_packages_of_others_come_last(home):
+    names = list_names("method", home)
+    assert names["hardt"] == SHIPPED / "papers" / FOLDERS["method"] / "hardt.yaml"
+    (home / FOLDERS["method"]).mkdir(parents=True)
+    (home / FOLDERS["method"] / "hardt.yaml").write_text("")
+    assert find_yaml("method", "hardt", home) == home / FOLDERS["method"] / "hardt.yaml"
 
 
 def test_names_of_the_project_win(home):

@@ -98,7 +98,9 @@ def test_a_carriage_return_begins_no_row():
 
 def test_every_csv_is_written_here():
     sources = [
-        path for name in ("fairfrontier", "flows", "tasks") for path in (ROOT / name).rglob("*.py")
+        path
+        for name in ("fairfrontier", "papers", "flows", "tasks")
+        for path in (ROOT / name).rglob("*.py")
     ]
     writers = (".to_csv(", "csv.writer", "csv.DictWriter", "write_csv(")
     found = [path for path in sources if any(each in path.read_text() for each in writers)]

@@ -11,9 +11,9 @@ from sklearn.svm import LinearSVC
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.baseline.linear import Linear
-from fairfrontier.train.postprocess.hardt import Hardt
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part, task_of
+from papers.rival.hardt import Hardt
 from tests.evaluate.made import MadeSet, make_part
 
 X = np.linspace(-1, 1, 20)[:, None]

@@ -117,10 +117,10 @@ def post_process(
     """
     cls = METHODS.find(method)
     if not issubclass(cls, PostProcessor):
+        rules = [name for name, each in METHODS.all().items() if issubclass(each, PostProcessor)]
         raise ConfigError(
             f"The method {method!r} does not decide from scores.",
-            "Choose a post-processor: group_thresholds, randomized_threshold, hardt, "
-            "reject_option, shift_inference.",
+            f"Choose a post-processor: {', '.join(rules)}.",
         )
     attributes = list(split.train.attributes)
     named = name_columns(cls, parameters, attributes, split.dataset, method)
