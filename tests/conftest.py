@@ -47,7 +47,6 @@ PRODUCTS = (
 # Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, and
 # what scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
-    "tests/audit/test_certified.py",
     "tests/audit/test_subject.py",
     "tests/benchmarks/",
     "tests/choose/test_bundle.py",

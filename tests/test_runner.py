@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.noisy import run_noisy_audit
 from fairfrontier.audit.verb import write as write_audit
 from fairfrontier.choose.export import export_choice
 from fairfrontier.choose.select import Study
@@ -252,7 +252,7 @@ def test_modes_are_those_that_the_user_asked_for(tmp_path):
         write_debiasing(fit_debiasing(config), home / "debiased", 0.0)
         make_decisions().to_csv(home / "decisions.csv", index=False)
         columns = {"decisions": "decision", "labels": "y", "group": "group", "level": 0.1}
-        audited = run_audit(AuditConfig(table=home / "decisions.csv", **columns))
+        audited = run_noisy_audit(AuditConfig(table=home / "decisions.csv", **columns))
         write_audit(audited, home / "audited", 0.0)
     finally:
         os.umask(old)

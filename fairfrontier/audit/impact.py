@@ -7,6 +7,7 @@ The definitions are those of New York City's rules on automated employment decis
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,18 @@ from scipy.stats import fisher_exact, norm
 
 from fairfrontier.evaluate.statistic.interval import Z, effective_size, wilson
 from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
+from fairfrontier.prepare.table.score_table import cross, name_cells
+from fairfrontier.report.finding import name_pool
+from fairfrontier.runtime.errors import DataError
 
 # Castaneda v. Partida, 430 U.S. 482, 496 n. 17 (1977): "two or three standard deviations".
 DEVIATIONS = 2.0
 # With fewer persons in a category the normal approximation is poor.
 SMALL_SAMPLE = 30
 POWER = 0.8
-COMPARED, EXCLUDED, UNKNOWN, TOO_FEW = STATUSES = ("compared", "excluded", "unknown", "too few")
+COMPARED, EXCLUDED, TOO_FEW = "compared", "excluded", "too few"
+STATUSES = (COMPARED, EXCLUDED, UNKNOWN, TOO_FEW)
 
 
 def tabulate_impact(
@@ -289,3 +295,65 @@ def find_median(score: np.ndarray, weight: np.ndarray) -> float:
     if np.ptp(weight) == 0:
         return float(np.median(score))
     return float(np.quantile(score, 0.5, weights=weight, method="inverted_cdf"))
+
+
+# Beyond this many categories of one attribute hardly any could be compared.
+LEVELS_AT_MOST = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """The categories of an attribute, or of a cross of attributes such as sex×race.
+
+    ``codes``, int64 of shape (n,), are those of ``levels``; ``known`` and ``compared``, bool of
+    shape (n_levels,), say which are known, and which take part in ratios and differences.
+    """
+
+    codes: np.ndarray
+    levels: tuple[str, ...]
+    known: np.ndarray
+    compared: np.ndarray
+
+    def find_few(self, minimum: int) -> np.ndarray:
+        """Return which levels have fewer rows than the minimum, bool."""
+        return np.asarray(np.bincount(self.codes, minlength=len(self.levels)) < minimum)
+
+
+def cross_groups(rows: AuditRows) -> dict[str, Categories]:
+    """Return the categories of each attribute, and of the cross of all of them."""
+    columns = [(rows.codes[:, i], levels) for i, levels in enumerate(rows.attributes.values())]
+    groups: dict[str, tuple[np.ndarray, tuple[tuple[str, ...], ...]]] = {
+        name: (codes, tuple((level,) for level in levels))
+        for name, (codes, levels) in zip(rows.attributes, columns, strict=True)
+    }
+    if len(columns) > 1:
+        groups["×".join(rows.attributes)] = cross(columns)
+    for name, (_, levels) in groups.items():
+        if len(levels) > LEVELS_AT_MOST:
+            raise DataError(
+                f"{name} has {len(levels)} categories, more than {LEVELS_AT_MOST}.",
+                "Name fewer columns with --groups, or merge their levels first.",
+            )
+    return {
+        name: Categories(
+            codes,
+            name_cells(levels, name),
+            np.array([UNKNOWN not in parts for parts in levels]),
+            np.zeros(len(levels), dtype=bool),
+        )
+        for name, (codes, levels) in groups.items()
+    }
+
+
+def pool_small(table: pd.DataFrame, few: np.ndarray | pd.Series) -> pd.DataFrame:
+    """Return a table of an attribute's levels with those of few rows, which have no rate, as one.
+
+    Rows of no known level are counted apart all the same.
+    """
+    small = few & (table["level"] != UNKNOWN)
+    if not small.any():
+        return table
+    one = table[small].tail(1).assign(level=name_pool(int(small.sum())))
+    for name in {"n", "share"} & {*table.columns}:
+        one[name] = table.loc[small, name].sum()
+    return pd.concat([table[~small], one], ignore_index=True)

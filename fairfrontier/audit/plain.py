@@ -7,22 +7,34 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.category import Categories, cross_groups, pool_small
-from fairfrontier.audit.certified import list_certified
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.impact import COMPARED, TOO_FEW, count_impact, find_median, standardise
-from fairfrontier.audit.rows import make_part
+from fairfrontier.audit.figure import draw_calibration, draw_impact
+from fairfrontier.audit.impact import (
+    COMPARED,
+    STATUSES,
+    TOO_FEW,
+    Categories,
+    count_impact,
+    cross_groups,
+    find_median,
+    pool_small,
+    standardise,
+)
 from fairfrontier.audit.subject import (
     OF_VERSIONS,
     Findings,
     Outline,
     Progress,
     Subject,
+    list_certified,
     list_individual,
+    make_part,
     outline,
     read_subject,
 )
@@ -33,6 +45,8 @@ from fairfrontier.evaluate.statistic.resampling import divide
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.table.audit_table import AuditRows
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.text_file import list_rows
+from fairfrontier.study.drawing import Picture
 from fairfrontier.train.prediction import Prediction
 
 READING, COMPARING = PASSES = ("reading decisions", "comparing groups")
@@ -49,6 +63,12 @@ ABOVE_MEDIAN = {"selection_rate": "scoring_rate"}
 WITHIN, EXCEEDED, NOT_ESTIMABLE = "within", "exceeded", "not estimable"
 # Above rounding, below any difference of shares of whole rows.
 SLACK = 1e-12
+
+
+# Rates by category that the report shows; all measures are in measures.csv.
+SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")
+# Of predictions of numbers, whose measures of an attribute are those of its worst level.
+SHOWN_NUMBERS = ("absolute_loss", "square_loss", "disparity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +106,10 @@ class PlainFindings(Findings):
         scales them.
     similar : DataFrame
         The rows of ``measures`` that are of similar rows under the metric that a bundle holds, by
-        budget; see `fairfrontier.audit.certified`.
+        budget; see `fairfrontier.audit.subject`.
     """
+
+    page = Path(__file__).with_name("plain.html.j2")
 
     n_samples: int
     median: float | None
@@ -99,6 +121,67 @@ class PlainFindings(Findings):
     limits: pd.DataFrame
     numeric: bool = False
     similar: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def tabulate(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by name."""
+        names = ("impact", "scores", "measures", "calibration")
+        return {name: getattr(self, name) for name in names}
+
+    def draw(self) -> dict[str, Picture]:
+        """Return the pictures by name."""
+        pictures = {"impact": draw_impact(self.impact)}
+        if (self.calibration["attribute"] != "").any():
+            pictures["calibration"] = draw_calibration(self.calibration)
+        return pictures
+
+    def summarise(self) -> dict[str, Any]:
+        """Return what was audited and the results; None for what is not estimable."""
+        config, impact = self.config, self.impact
+        # The categories are the same for both rates.
+        categories = impact.loc[impact["measure"] == impact["measure"].iloc[0]]
+        below = categories["four_fifths"].fillna(False) & (categories["status"] == COMPARED)
+        group = self.measures["group"]
+        levels = group.str.contains("=", regex=False) & ~group.str.startswith("budget=")
+        return {
+            "subject": self.subject,
+            "attributes": list(categories["attribute"].unique()),
+            "median": self.median,
+            "minimum": config.minimum,
+            "exclude_below": config.exclude_below,
+            "counts": {
+                "rows": self.n_samples,
+                "categories": len(categories),
+                **{
+                    status.replace(" ", "_"): int((categories["status"] == status).sum())
+                    for status in STATUSES
+                },
+                "below_four_fifths": int(below.sum()),
+                "limits": len(self.limits),
+                **{
+                    verdict.replace(" ", "_"): int((self.limits["verdict"] == verdict).sum())
+                    for verdict in (EXCEEDED, NOT_ESTIMABLE)
+                },
+            },
+            "limits": list_rows(self.limits),
+            "impact": list_rows(impact),
+            "scores": list_rows(self.scores),
+            "measures": list_rows(self.measures.loc[~levels]),
+        }
+
+    def context(self) -> dict[str, Any]:
+        """Return what the report shows by attribute, and the rates by category that it shows."""
+        shown, suffix = (SHOWN_NUMBERS, "_max") if self.numeric else (SHOWN, "_difference")
+        names = {f"{name}{end}": name for name in shown for end in ("", suffix)}
+        rates: dict[str, dict[str, Any]] = {}
+        for row in list_rows(self.measures[self.measures["measure"].isin(names)]):
+            rates.setdefault(row["group"], {})[names[row["measure"]]] = row
+        return {
+            "rates": list(rates.items()),
+            "numeric": self.numeric,
+            "similar": list_rows(self.similar),
+            "individual": list_rows(self.individual),
+            "shown": [name for name in shown if (self.measures["measure"] == name).any()],
+        }
 
 
 def check_plain(config: AuditConfig) -> Outline:

@@ -3,46 +3,253 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.certified import certify_bundle
 from fairfrontier.audit.config import TABLE, AuditConfig
-from fairfrontier.audit.rewritten import RewrittenRows
-from fairfrontier.audit.rows import ROWS, Sample, make_part, refuse_answers
 from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
-from fairfrontier.choose.judgement import find_chance, judge, predict_numbers
+from fairfrontier.choose.judgement import find_chance, judge, list_components, predict_numbers
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
 from fairfrontier.choose.view import view_binary
+from fairfrontier.evaluate.certificate.adversarial_gap import Loss, certify_gaps
+from fairfrontier.evaluate.certificate.certificate import certify_part
 from fairfrontier.evaluate.measure.registry import MEASURES, Measure, Need
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.config.text import VersionRule
 from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.row import refuse_versions
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
 from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
+from fairfrontier.prepare.splitting.partition import split_seed
 from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, check_unknown, read_audited
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.prepare.text.version import make_versions
+from fairfrontier.report.finding import Finding
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.train.base import Estimator
+from fairfrontier.train.individual.budget import measure_spread
+from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part, task_of
 from fairfrontier.train.registry import load_model
 
+# Different rows that are measured again, where the study does not say how many.
+ROWS = 2000
+# Scores and probabilities of rows and their versions, 8 bytes each, of which there are some copies.
+MOST_ANSWERS = 1 << 27
+
+
+def refuse_answers(n_samples: int, versions: int, what: object) -> None:
+    """Raise DataError for rows with more versions than this process takes answers to."""
+    if versions and n_samples > (most := MOST_ANSWERS // (2 + 2 * versions)):
+        raise DataError(
+            f"{what} has more than {most:,} rows, each with {versions:,} counterfactual versions.",
+            "Audit fewer rows at once, or choose from a study with fewer counterfactual versions.",
+        )
+
+
+def make_part(
+    y: np.ndarray,
+    weight: np.ndarray,
+    attribute: str = "",
+    codes: np.ndarray | None = None,
+    levels: tuple[str, ...] = (),
+    classes: tuple[str, ...] = ("0", "1"),
+) -> Part:
+    """Return rows without features, for measures, which read none."""
+    n = y.size
+    groups = np.zeros((n, 0), dtype=np.int64) if codes is None else codes[:, None]
+    nothing = np.zeros((n, 0))
+    attributes = {attribute: levels} if codes is not None else {}
+    return Part(
+        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, classes
+    )
+
+
+class Sample:
+    """Different rows of a stream, with how often each occurs: at most so many, drawn by content.
+
+    Neither the order of the rows nor its batches matter. Memory is that of the kept rows.
+    """
+
+    def __init__(self, rows: int = ROWS) -> None:
+        self._most = rows
+        self._words = np.empty(0, dtype=np.uint64)
+        self._counts = np.empty(0, dtype=np.int64)
+        self._rows: np.ndarray | None = None
+        self._texts = np.empty(0, dtype=object)
+
+    def add(self, rows: np.ndarray, texts: np.ndarray | None = None) -> None:
+        """Add rows, float64 of shape (n, n_columns), and a text of each where there are texts."""
+        written = np.full(len(rows), "", dtype=object) if texts is None else texts
+        content = (
+            row.tobytes() + text.encode() for row, text in zip(rows + 0.0, written, strict=True)
+        )
+        digests = b"".join(blake2b(each, digest_size=8).digest() for each in content)
+        words = np.concatenate([self._words, np.frombuffer(digests, dtype="<u8")])
+        rows = rows if self._rows is None else np.vstack([self._rows, rows])
+        counts = np.concatenate([self._counts, np.ones(len(written), dtype=np.int64)])
+        words, first, place = np.unique(words, return_index=True, return_inverse=True)
+        # A row among the lowest words of all was among the lowest since it came.
+        kept = slice(self._most)
+        self._words, self._rows = words[kept], rows[first[kept]]
+        self._counts = np.bincount(place, counts, words.size).astype(np.int64)[kept]
+        self._texts = np.concatenate([self._texts, written])[first[kept]]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows, in an order that is that of their content."""
+        return np.zeros((0, 0)) if self._rows is None else self._rows
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each of them occurs, int64."""
+        return self._counts
+
+    @property
+    def texts(self) -> list[str]:
+        """Their texts."""
+        return [str(text) for text in self._texts]
+
+    @property
+    def words(self) -> np.ndarray:
+        """A number of each of them, by its content, int64."""
+        return self._words.view(np.int64)
+
+
+# ε as a share of the mean distance of two rows where the study names no budget; BuDRO's default.
+SHARE = 0.003
+LABELLED: Need = "gap"
+
+
+def list_certified(*, labelled: bool) -> dict[str, Measure]:
+    """Return the measures under a metric by name; without labels those that need none."""
+    kept: set[Need] = {"certificate", *([LABELLED] if labelled else [])}
+    return {
+        each.name: each
+        for each in MEASURES.all().values()
+        if "binary" in each.task and each.needs & kept
+    }
+
+
+def certify_bundle(
+    bundle: Bundle, part: Part, prediction: Prediction, budgets: Sequence[float], *, labelled: bool
+) -> pd.DataFrame:
+    """Return the measures of a bundle under its metric, with the columns of `evaluate`.
+
+    As in a study, of a rule behind a model the decisions are certified. The default of no
+    ``budgets`` is a share of the mean distance of two of the rows.
+    """
+    metric = bundle.metric
+    assert metric is not None  # noqa: S101
+    if not budgets:
+        z = np.asarray(metric.embed(part.X))
+        # Four digits are enough of what is a choice.
+        budgets = [float(f"{SHARE * measure_spread(z, part.weight / part.weight.sum()):.4g}")]
+    ruled = any(isinstance(each, PostProcessed) for each in list_components(bundle.model))
+    outputs = replace(prediction, score=prediction.decision) if ruled else prediction
+    losses: tuple[Loss, ...] = ("error",) if ruled else ("log", "error")
+    gaps = certify_gaps(prediction, part, metric, budgets, rows=None, losses=losses)
+    return tabulate(
+        prediction,
+        part,
+        list(list_certified(labelled=labelled)),
+        certificates=certify_part(outputs, part, metric, budgets, rows=None),
+        gaps=gaps if labelled else (),
+    )
+
+
+class RewrittenRows:
+    """Rows of a stream whose texts have versions, by the counterfactual sets of a bundle's dataset.
+
+    Of each set as many different rows are kept as the dataset has of test rows, ``ROWS`` by
+    default.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        config = bundle.encoder.config
+        self._bundle, self._rules = bundle, dict[str, VersionRule]()
+        if config.text is not None and bundle.encoder.text_block is not None:
+            self._rules = dict(config.text.versions)
+        counts = (
+            rule.draw.get("test", len(rule.terms.terms) if rule.terms else 1)
+            for rule in self._rules.values()
+        )
+        refuse_versions(sum(counts), config)
+        self._samples = {
+            name: Sample(rule.rows.get("test", ROWS)) for name, rule in self._rules.items()
+        }
+        self._seed = split_seed(config.split, int(bundle.manifest.get("seed", 0)))
+
+    def add(self, texts: pd.Series, X: np.ndarray, groups: np.ndarray) -> None:
+        """Add rows: their texts as they were encoded, features and groups."""
+        rows = np.hstack([np.maximum(groups, 0).astype(np.float64), X])
+        ids = np.arange(len(rows))
+        for name, sample in self._samples.items():
+            written = texts.tolist()
+            known = make_versions(name, self._take_all(name), written, ids, "test", self._seed).rows
+            if known.size:
+                sample.add(rows[known], np.array(written, dtype=object)[known])
+
+    def measure(self, measures: list[Measure]) -> Iterator[pd.DataFrame]:
+        """Yield measures of every set, with the columns of `evaluate`."""
+        bundle = self._bundle
+        block = bundle.encoder.text_block
+        attributes = len(bundle.encoder.attributes)
+        for name, sample in self._samples.items():
+            if not sample.counts.size or block is None:
+                continue
+            groups = sample.rows[:, :attributes].astype(np.int64)
+            X, ids = sample.rows[:, attributes:], sample.words
+            (span,) = bundle.encoder.encoder.spans([block.column])[block.column]
+            rule = self._take_all(name)
+            versions = make_versions(name, rule, sample.texts, ids, "test", self._seed)
+            refuse_answers(ids.size, len(versions.versions), f"The sample of {name}")
+            found = judge(bundle.model, X, groups, ids)
+            decided, scored = [], []
+            for version in versions.versions:
+                edited = X.copy()
+                edited[:, span] = block.encode(pd.Series(version.write().texts))
+                judged = judge(bundle.model, edited, groups, ids)
+                decided.append((version.name, judged.probability))
+                # Rounded as those of a study, so that they are measured alike.
+                scored.append(judged.score.astype(np.float32).astype(np.float64))
+            part = make_part(np.zeros(ids.size, dtype=np.int64), sample.counts.astype(np.float64))
+            prediction = Prediction(
+                found.score,
+                found.probability,
+                {name: tuple(decided)},
+                counterfactual_scores={name: tuple(scored)},
+            )
+            part = replace(part, counterfactuals={name: Edits(X, groups, (), ())})
+            yield tabulate(prediction, part, [each.name for each in measures])
+
+    def _take_all(self, name: str) -> VersionRule:
+        """Return the rule of a set without its limit of rows, which the sample keeps."""
+        return self._rules[name].model_copy(update={"rows": {}})
+
+
 # What measures of counterfactual versions need.
 OF_VERSIONS: frozenset[Need] = frozenset({"counterfactuals", "counterfactual_score"})
+# The attribute of true groups beside noisy ones; no column of a table.
+TRUTH = "G"
 Share = Callable[[float], None]
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class Findings(Finding):
     """What an audit found: the options, and what was audited as plain facts."""
+
+    file = "audit.json"
 
     config: AuditConfig
     subject: dict[str, Any]
@@ -55,7 +262,8 @@ class Subject:
     ``facts`` say what it is, as plain values. ``individual`` has the measures of the rows'
     counterfactual versions, with the columns of `fairfrontier.evaluate`; no row without versions.
     ``similar`` has those under the metric of a bundle. Of a regression ``prediction`` is of the
-    same rows, and ``targets`` are their labels, as the study scales them.
+    same rows, and ``targets`` are their labels, as the study scales them. A saved model decides on
+    a part of ``split``; where groups are noisy, the true ones are a further attribute of ``rows``.
     """
 
     facts: dict[str, Any]
@@ -64,6 +272,7 @@ class Subject:
     prediction: Prediction | None = None
     targets: np.ndarray | None = None
     similar: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
+    split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -168,18 +377,6 @@ def load_audited(config: AuditConfig) -> tuple[Estimator, Split, Part]:
     return model, split, part
 
 
-def describe_model(config: AuditConfig, model: Estimator, split: Split) -> dict[str, Any]:
-    """Return which model decides on which rows, as plain facts."""
-    return {
-        "model": config.name,
-        "method": model.name,
-        "dataset": split.dataset,
-        "part": config.part,
-        "seed": split.seed,
-        "digest": split.digest,
-    }
-
-
 def find_attribute(name: str, known: Sequence[str], dataset: str) -> str:
     """Return the name of an attribute; ConfigError where a dataset has none of that name."""
     if name not in known:
@@ -191,7 +388,9 @@ def _read_table(config: AuditConfig, report: Share) -> Subject:
     """Read a table of decisions or scores."""
     path = Path(str(config.table))
     stamps = stamp_table(path)
-    rows = read_audited(path, config.columns(), config.unknown, report).sorted()
+    # Of an unknown group nothing says how it came to be.
+    unknown = None if config.noisy else config.unknown
+    rows = read_audited(path, config.columns(), unknown, report).sorted()
     facts = {"table": path.name, "sha256": digest_table(path), **config.list_changed(TABLE)}
     facts |= rows.facts
     check_stamps(path, stamps)
@@ -201,18 +400,50 @@ def _read_table(config: AuditConfig, report: Share) -> Subject:
 def _predict(config: AuditConfig, groups: Sequence[str]) -> Subject:
     """Let a saved model decide on a part of a dataset."""
     model, split, part = load_audited(config)
+    if config.noisy:
+        part, groups = replace(part, counterfactuals={}), (_choose_attribute(config, part),)
     prediction = predict_part(model, part)
+    codes, levels = _name_groups(part.groups, part.attributes, groups, config.unknown)
+    if config.noisy and part.true_groups is not None:
+        true, names = _name_groups(part.true_groups, part.attributes, groups, config.unknown)
+        codes, levels = np.hstack([codes, true]), {**levels, TRUTH: names[groups[0]]}
     rows = AuditRows(
         prediction.decision,
         prediction.score,
         part.y.astype(np.int64),
-        *_name_groups(part.groups, part.attributes, groups, config.unknown),
+        codes,
+        levels,
         part.weight / part.weight.max(),
         favourable=int(split.favourable != 0),
     )
-    facts = {**describe_model(config, model, split), "groups": list(groups)}
-    facts["selected"] = part.classes[rows.favourable]
-    return Subject(facts, rows.sorted(), _measure_versions(prediction, part))
+    facts = {
+        "model": config.name,
+        "method": model.name,
+        "dataset": split.dataset,
+        "part": config.part,
+        "seed": split.seed,
+        "digest": split.digest,
+        "groups": list(groups),
+        "selected": part.classes[rows.favourable],
+    }
+    return Subject(facts, rows.sorted(), _measure_versions(prediction, part), split=split)
+
+
+def _choose_attribute(config: AuditConfig, part: Part) -> str:
+    """Return the noisy attribute; by default the only one, or the only one with wrong groups."""
+    known = list(part.attributes)
+    if config.attribute is not None:
+        return find_attribute(config.attribute, known, part.dataset)
+    candidates = known
+    if len(known) > 1 and part.true_groups is not None:
+        noisy = (part.groups != part.true_groups).any(axis=0)
+        candidates = [name for name, is_noisy in zip(known, noisy, strict=True) if is_noisy]
+    if len(candidates) != 1:
+        raise ConfigError(
+            f"{part.dataset} has several attributes: {', '.join(known)}.",
+            "Name the noisy one with --attribute.",
+        )
+    return candidates[0]
 
 
 def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: Share) -> Subject:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fairfrontier.audit import auditing, files, plain, plain_files
+from fairfrontier.audit import noisy, plain
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.subject import Findings, Progress
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
-from fairfrontier.report.summary import list_versions
+from fairfrontier.report.finding import write_finding
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import FairfrontierError
-from fairfrontier.runtime.option import RESULTS, check_again
-from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.option import RESULTS
 
 FRAME = "The frame"
 # Of both kinds: a folder gets the files of one, and loses those of the other.
@@ -41,8 +38,8 @@ def audit(
     Returns
     -------
     Findings
-        Of noisy groups, see `run_audit`; of others, see `run_plain_audit`. `write` leaves them in a
-        folder.
+        Of noisy groups, see `run_noisy_audit`; of others, see `run_plain_audit`. `write` leaves
+        them in a folder.
 
     Raises
     ------
@@ -62,7 +59,7 @@ def audit(
     >>> found.impact[["level", "rate", "ratio", "four_fifths"]]  # doctest: +SKIP
     """
     if isinstance(table, AuditConfig):
-        run = auditing.run_audit if table.noisy else plain.run_plain_audit
+        run = noisy.run_noisy_audit if table.noisy else plain.run_plain_audit
         return run(table, progress)
     if isinstance(table, Path | str):
         return audit(parse(AuditConfig, {"table": table, **options}, "ff.audit"), progress)
@@ -80,44 +77,16 @@ def audit(
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:
     """Return the names of the passes over the rows."""
-    return auditing.PASSES if config.noisy else plain.PASSES
+    return noisy.PASSES if config.noisy else plain.PASSES
 
 
 def check_options(config: AuditConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
-    check = auditing.check_config if config.noisy else plain.check_plain
+    check = noisy.check_noisy if config.noisy else plain.check_plain
     check(config)
     config.check_results(config.inputs(), FILES)
 
 
 def write(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
-    """Write the files of an audit to a folder, and return the content of audit.json.
-
-    Tables without rows are left out, and files of earlier audits removed. ``started`` is when the
-    work began, by ``time.monotonic``. All files but audit.json and the report's number of seconds
-    depend only on the rows, in any order, and the configuration.
-
-    Raises
-    ------
-    StoreError
-        When the folder cannot be written; then no file in it has changed.
-    """
-    kind: Any = plain_files if isinstance(findings, plain.PlainFindings) else files
-    with filling(folder, FILES, check=check_again(folder, FILES, "audit")) as work:
-        for name, table in kind.tabulate(findings).items():
-            if not table.empty:
-                (work / f"{name}.csv").write_bytes(to_csv(table))
-        pictures = kind.draw(findings)
-        for name, picture in pictures.items():
-            (work / f"{name}.png").write_bytes(picture.png)
-        summary = {
-            "name": folder.name,
-            "subject": findings.subject,
-            **kind.summarise(findings),
-            "versions": list_versions(),
-            "seconds": round(time.monotonic() - started, 3),
-        }
-        report = kind.render(findings, summary, pictures)
-        (work / "report.html").write_text(report, encoding="utf-8")
-        write_json(summary, work / "audit.json")
-    return summary
+    """Write the files of an audit, and return the content of audit.json; see `write_finding`."""
+    return write_finding("audit", folder, lambda _: findings, started)

@@ -28,8 +28,14 @@ from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.column import used_columns
-from fairfrontier.report.summary import list_versions
-from fairfrontier.report.template import FOLDER, embed, name_pool, open_template, show_number
+from fairfrontier.report.finding import (
+    FOLDER,
+    embed,
+    list_versions,
+    name_pool,
+    open_template,
+    show_number,
+)
 from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.study.frontier import name_measures
 from fairfrontier.train.prediction import predict_part, task_of

@@ -21,7 +21,7 @@ from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
-from fairfrontier.report.template import name_pool
+from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.seeds import derive_integer, uniforms

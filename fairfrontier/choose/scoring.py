@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fairfrontier.choose.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.prepare.table.stream import (
@@ -22,6 +21,7 @@ from fairfrontier.prepare.table.stream import (
     read_rows,
     stamp_table,
 )
+from fairfrontier.report.finding import RowFile
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import SCORED, check_again, check_apart
 from fairfrontier.runtime.writer import check_folder, filling
@@ -129,7 +129,7 @@ def score(
     counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
     check = check_again(out.parent, [out.name], "score")
     filled = filling(out.parent, what="decisions", check=check)
-    with filled as work, _Writer(work / out.name) as writer:
+    with filled as work, RowFile(work / out.name, SCORED) as file:
         for batch in _read_batches(bundle, table, used):
             frame = batch.frame
             encoded = bundle.encode(frame)
@@ -144,7 +144,7 @@ def score(
             for name in keep:
                 # As it is in the table: of whole numbers beside missing cells pandas makes floats.
                 written = written.append_column(name, batch.raw.column(name))
-            writer.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
+            file.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
             if progress is not None:
                 progress(PASSES[0], batch.share)
         check_stamps(table, stamps)
@@ -255,31 +255,3 @@ def check_decided(count: int, refused: Counter[str], path: Path) -> None:
             f"No row of {path} can be decided: {refused.most_common(1)[0][0]}.",
             "Give rows like those that the model was made for.",
         )
-
-
-class _Writer:
-    """Writes tables to a Parquet file with the types of the first."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def write(self, rows: pa.Table) -> None:
-        """Append the rows of a table."""
-        rows = rows.replace_schema_metadata(SCORED)
-        if self._file is None:
-            self._file = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
-        try:
-            self._file.write_table(rows.cast(self._file.schema))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise DataError(
-                f"A column to keep has other cells in later files: {str(error).splitlines()[0]}.",
-                "Write the files with the same types, or keep other columns.",
-            ) from None
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()

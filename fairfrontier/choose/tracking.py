@@ -25,7 +25,7 @@ from fairfrontier.choose.bundle import MANIFEST, load_bundle
 from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
 from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
-from fairfrontier.report.summary import list_versions
+from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.draft import restore
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.foreign.sqlite_file import find_trap

@@ -32,7 +32,7 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
     """Print the bias before and after, on the reported rows."""
     import pandas as pd
 
-    from fairfrontier.debias.validation import describe_doubt
+    from fairfrontier.debias.tally import describe_doubt
 
     shown: dict[str, dict[str, str]] = {}
     for bias in summary["bias"]:

@@ -24,7 +24,7 @@ def explain(config: ExplainConfig) -> None:
     )
     from fairfrontier.cli.progress import show_passes
     from fairfrontier.figure.explanation import COLUMNS_AT_MOST
-    from fairfrontier.report.template import show_number
+    from fairfrontier.report.finding import show_number
 
     with show_passes(config, check_options, PASSES) as progress:
         explanation = explain_table(config, progress)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from fairfrontier.debias.tally import Estimate
 from fairfrontier.figure.frontier import (
     COLOURS,
     INK,
+    NAME_LENGTH,
     add_grid,
     add_legend,
     add_panels,
@@ -21,6 +21,7 @@ from fairfrontier.figure.frontier import (
     label_rows,
     make_key,
     open_figure,
+    place_rows,
     shorten,
 )
 from fairfrontier.study.drawing import Picture
@@ -32,66 +33,49 @@ if TYPE_CHECKING:
 BEFORE_LOOK: Any = {"color": INK, "marker": "o", "markerfacecolor": "white", "ls": "none"}
 AFTER_LOOK: Any = {"color": COLOURS[2], "marker": "D", "ls": "none"}
 PANELS_AT_MOST = 12
-ROWS_AT_MOST = 40
-# Longer names of groups would leave too little width for the panels.
-NAME_LENGTH = 34
 LAYOUT = {"w_pad": 0.1, "h_pad": 0.08}
 ABOVE = "outside upper left"
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A group, such as Female of sex: its rows, and a rate before and after."""
+def draw_groups(rows: pd.DataFrame, titles: Mapping[str, str], target: Any) -> Picture:
+    """Draw rates of every group, before and after, with 95% intervals.
 
-    attribute: str
-    level: str
-    n: int
-    before: Estimate
-    after: Estimate
-
-
-def draw_groups(bars: Sequence[Bar], rate: Any, title: str) -> Picture:
-    """Draw a rate, named by ``title``, of every group, before and after, with 95% intervals.
-
-    Bars are sorted by attribute; ``rate`` is ρ, the target, or None. Beyond ``ROWS_AT_MOST`` the
-    smallest groups are omitted.
+    ``rows`` are of groups.csv, and ``titles`` name the rates that are drawn; ``target`` is ρ.
     """
-    largest = sorted(range(len(bars)), key=lambda i: -bars[i].n)[:ROWS_AT_MOST]
-    kept = [bars[i] for i in sorted(largest)]
-    attributes = list(dict.fromkeys(bar.attribute for bar in kept))
+    ends = [f"{when}{end}" for when in ("before", "after") for end in ("", "_low", "_high")]
+    several = len(titles) > 1
+    tables = [
+        rows.assign(
+            attribute=rows["attribute"] + (f", {title}" if several else ""),
+            **{end: rows[f"{rate}_{end}"] for end in ends},
+        )
+        for rate, title in titles.items()
+    ]
+    title = "rates of error and success" if several else next(iter(titles.values()))
+    kept, ticks, omitted = place_rows(pd.concat(tables))
+    attributes = kept["attribute"].unique().tolist()
     height = 1.3 + 0.27 * len(kept) + 0.34 * len(attributes)
     with open_figure(7.6, height, **LAYOUT) as figure:
         axes = figure.subplots()
-        ticks: list[tuple[float, str]] = []
-        y = 0.0
-        for attribute in attributes:
-            ticks.append((y, attribute))
-            for bar in (bar for bar in kept if bar.attribute == attribute):
-                y -= 1.0
-                ticks.append((y, f"{shorten(bar.level, NAME_LENGTH)}  (n = {bar.n:,})"))
-                ends = [bar.before.value, bar.after.value]
-                axes.plot(ends, [y, y], color="#d0d7de", lw=2.5, zorder=1)
-                for estimate, look in ((bar.before, BEFORE_LOOK), (bar.after, AFTER_LOOK)):
-                    axes.hlines(
-                        y, estimate.low, estimate.high, color=look["color"], lw=1.1, zorder=2
-                    )
-                    axes.plot(estimate.value, y, ms=6, zorder=3, **look)
-            y -= 1.25
-        if rate is not None:
-            axes.axvline(rate, color=COLOURS[2], lw=1.0, ls="--", zorder=0)
+        axes.hlines(kept["y"], kept["before"], kept["after"], color="#d0d7de", lw=2.5, zorder=1)
+        for when, look in (("before", BEFORE_LOOK), ("after", AFTER_LOOK)):
+            low, high = kept[f"{when}_low"], kept[f"{when}_high"]
+            axes.hlines(kept["y"], low, high, color=look["color"], lw=1.1, zorder=2)
+            axes.plot(kept[when], kept["y"], ms=6, zorder=3, **look)
+        if target is not None:
+            axes.axvline(target, color=COLOURS[2], lw=1.0, ls="--", zorder=0)
         label_rows(axes, ticks, attributes)
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-        omitted = len(bars) - len(kept)
         more = f" ({omitted} smaller groups are in the table)" if omitted else ""
         axes.set_xlabel(f"{title}, with 95% intervals{more}")
         keys = _list_keys(6)
-        if rate is not None:
-            keys.append(make_key(f"target rate {rate:.3f}", color=COLOURS[2], lw=1.0, ls="--"))
+        if target is not None:
+            keys.append(make_key(f"target rate {target:.3f}", color=COLOURS[2], lw=1.0, ls="--"))
         add_legend(figure, keys, 3, loc=ABOVE)
         png = encode_png(figure)
     shares = "; ".join(
-        f"{bar.attribute} {bar.level} {bar.before.value:.3f} and {bar.after.value:.3f}"
-        for bar in kept
+        f"{row.attribute} {row.level} {row.before:.3f} and {row.after:.3f}"
+        for row in kept.itertuples()
     )
     return Picture(png, f"{title.capitalize()} by group, before and after: {shares}.")
 

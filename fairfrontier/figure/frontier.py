@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,8 @@ LEGEND_COLUMNS = 5
 LETTERS_PER_INCH, KEY_LETTERS = 14.0, 7
 INK, GREY = "#30363d", "#8b949e"
 HEADING: Any = {"fontsize": 10.5, "fontweight": "bold", "loc": "left"}
+# Of groups; longer names would leave too little width for the panels.
+ROWS_AT_MOST, NAME_LENGTH = 40, 34
 # More labels of settings than this in a panel would overlap.
 NAMED_AT_MOST = 12
 STYLE: Any = {
@@ -132,7 +134,7 @@ def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
-def label_rows(axes: Axes, ticks: Sequence[tuple[float, str]], headings: Sequence[str]) -> None:
+def label_rows(axes: Axes, ticks: Sequence[tuple[float, str]], headings: Collection[str]) -> None:
     """Label the rows of a panel, downwards from 0, by height and text; headings are bold."""
     heights, names = zip(*ticks, strict=True)
     axes.set_yticks(heights, names)
@@ -143,6 +145,25 @@ def label_rows(axes: Axes, ticks: Sequence[tuple[float, str]], headings: Sequenc
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     add_grid(axes, "x")
+
+
+def place_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[float, str]], int]:
+    """Return the rows that are drawn with their heights ``y``, their ticks, and the number omitted.
+
+    ``rows`` have the columns attribute, level and n, and follow each other below the attribute's
+    name, downwards from 0. Beyond ``ROWS_AT_MOST`` those of the smallest levels are omitted.
+    """
+    rows = rows.reset_index(drop=True)
+    kept = rows.loc[rows["n"].nlargest(ROWS_AT_MOST).index.sort_values()]
+    y, heights, ticks = 0.0, list[float](), list[tuple[float, str]]()
+    for attribute, own in kept.groupby("attribute", sort=False):
+        ticks.append((y, str(attribute)))
+        for level, n in zip(own["level"], own["n"], strict=True):
+            y -= 1.0
+            heights.append(y)
+            ticks.append((y, f"{shorten(level, NAME_LENGTH)}  (n = {n:,})"))
+        y -= 1.25
+    return kept.assign(y=heights), ticks, len(rows) - len(kept)
 
 
 def label_point(

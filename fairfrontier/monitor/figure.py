@@ -26,7 +26,7 @@ from fairfrontier.figure.frontier import (
 from fairfrontier.monitor.alarm import LIMIT, REFERENCE, measure_limit
 from fairfrontier.monitor.config import read_limit
 from fairfrontier.monitor.monitoring import Findings
-from fairfrontier.report.template import show_number
+from fairfrontier.report.finding import show_number
 from fairfrontier.study.drawing import Picture
 
 if TYPE_CHECKING:

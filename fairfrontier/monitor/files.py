@@ -16,8 +16,7 @@ from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.figure import draw_evidence, draw_rates
 from fairfrontier.monitor.history import SUMMARY, name_kept
 from fairfrontier.monitor.monitoring import Findings, Progress, check_config, name_period, watch
-from fairfrontier.report.summary import list_versions
-from fairfrontier.report.template import embed, open_template
+from fairfrontier.report.finding import embed, list_versions, open_template
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.text_file import list_rows, to_csv, write_json

@@ -16,9 +16,9 @@ import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.frontier import MARKERS, choose_looks, greater_is_better, name_measure
+from fairfrontier.report.finding import show_setting
 from fairfrontier.report.histogram import tabulate_scores
 from fairfrontier.report.plain import aims_at_individuals, find_groups
-from fairfrontier.report.template import show_setting
 from fairfrontier.study.config import DEFAULT_PROFILE, split_name
 from fairfrontier.study.mixture import pivot_measures
 from fairfrontier.study.publication import Reproduction

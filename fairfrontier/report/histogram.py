@@ -12,7 +12,7 @@ import pandas as pd
 from fairfrontier.evaluate.statistic.histogram import BINS, SUMS
 from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.resampling import divide
-from fairfrontier.report.template import name_pool
+from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.points import read_counts

@@ -25,7 +25,7 @@ from fairfrontier.report.explorer import (
     read_script,
     tabulate_explorer,
 )
-from fairfrontier.report.template import embed, name_pool, open_template, show_setting
+from fairfrontier.report.finding import embed, name_pool, open_template, show_setting
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study import drawing
 from fairfrontier.study.config import split_name

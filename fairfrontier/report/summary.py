@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fairfrontier.report.finding import list_versions
 from fairfrontier.report.plain import find_worse
 from fairfrontier.runtime.finder import is_path
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.results import StudyResults
-
-# xgboost and xgboost-cpu provide the same module.
-PACKAGES = (
-    "fairfrontier",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "scikit-learn",
-    "scipy",
-    "xgboost",
-    "xgboost-cpu",
-    "matplotlib",
-)
-
-
-def list_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries on which results depend."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
 
 
 def build_summary(

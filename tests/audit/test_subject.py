@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fairfrontier as ff
-from fairfrontier.audit import rows as audit_rows
 from fairfrontier.audit import subject
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.subject import RewrittenRows, Sample
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
@@ -20,6 +24,9 @@ from fairfrontier.cli.audit_command import show_plain_audit
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.baseline.linear import Linear
 from tests.monitor.watched import make_bundle, make_rows
+from tests.prepare.embedding.test_variant import COMMENTS, project
+from tests.prepare.text.conftest import make_comments
+from tests.project import DATASET, make_project
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +188,7 @@ def test_more_versions_of_rows_than_are_answered_are_refused(bundle, judge, monk
         return judge_batch(bundle, X, groups, edits)
 
     monkeypatch.setattr(subject, "_judge", note)
-    monkeypatch.setattr(audit_rows, "MOST_ANSWERS", 60 * (2 + 2 * versions))
+    monkeypatch.setattr(subject, "MOST_ANSWERS", 60 * (2 + 2 * versions))
     assert judge(make_rows(12, 60)).n_samples == 60
     with pytest.raises(DataError, match=rf"more than 60 rows, each with {versions} counterfactual"):
         judge(make_rows(12, 61))
@@ -223,3 +230,155 @@ def test_what_a_bundle_cannot_be_audited_on_is_said(bundle, judge, tmp_path):
     (tmp_path / "other" / "manifest.json").write_text(json.dumps({}))
     with pytest.raises(StoreError, match="Name the folder of a bundle"):
         ff.audit(AuditConfig(table=tmp_path / "rows.csv", model=tmp_path / "other"))
+
+
+__all__ = ["project"]
+
+STUDY_REWRITTEN = {
+    "study": "comments",
+    "dataset": "comments",
+    "methods": {"linear": {}},
+    "seeds": 1,
+    "objective": "accuracy",
+    "select_on": "train",
+    "frontier": {"fairness": ["consistency:identity"]},
+}
+
+
+def test_versions_of_texts_are_measured_as_in_the_study(project, tmp_path):
+    versions = {"identity": {"terms": "identity", "draw": {"train": 2}}}
+    project(text={**COMMENTS["text"], "versions": versions})
+    (tmp_path / "conf/studies").mkdir()
+    (tmp_path / "conf/studies/comments.yaml").write_text(yaml.safe_dump(STUDY_REWRITTEN))
+    study = ff.run_study("comments", home=tmp_path)
+    folder = study.select().export(tmp_path / "bundle")
+    test = ff.load("comments", home=tmp_path).test
+    rows = make_comments().loc[test.ids]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    config = AuditConfig(
+        table=tmp_path / "rows.csv", model=folder, limit="consistency:identity=1.0"
+    )
+    check_options(config)
+    found = ff.audit(config)
+    points = study.points[study.points["part"] == "test"].set_index(["measure", "group"])["value"]
+    own = found.individual.set_index(["measure", "group"])["value"]
+    for measure in ("consistency", "counterfactual_fairness"):
+        assert own[measure, "identity"] == pytest.approx(points[measure, "identity"], abs=1e-6)
+    assert own["counterfactual_fairness", "identity"] > 0
+    shuffled = ff.audit(rows.sample(frac=1.0, random_state=1), model=folder)
+    pd.testing.assert_frame_equal(shuffled.individual, found.individual, check_exact=True)
+    # Without a term there is no version.
+    plain = ff.audit(rows.assign(comment=[f"word {i % 7}" for i in range(len(rows))]), model=folder)
+    assert plain.individual.empty
+    assert np.isnan(own).sum() == 0
+    # No bundle makes as many as it says.
+    bundle = load_bundle(folder)
+    config = bundle.encoder.config
+    rule = config.text.versions["identity"].model_copy(update={"draw": {"test": 10**9}})
+    text = config.text.model_copy(update={"versions": {"identity": rule}})
+    bundle.encoder = replace(bundle.encoder, config=config.model_copy(update={"text": text}))
+    with pytest.raises(ConfigError, match="make 1,000,000,000 versions of a row"):
+        RewrittenRows(bundle)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 12), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_sample_of_different_rows_counts_each(values, most, data):
+    rows = np.array(values, dtype=np.float64)[:, None]
+    samples = []
+    for order in (rows, rows[data.draw(st.permutations(range(len(rows))))]):
+        sample = Sample(most)
+        for batch in np.array_split(order, data.draw(st.integers(1, 5))):
+            sample.add(batch, np.array([f"{row[0]:g}" for row in batch], dtype=object))
+        samples.append(sample)
+    kept, counts = samples[0].rows, samples[0].counts
+    assert np.array_equal(kept, samples[1].rows)
+    assert np.array_equal(counts, samples[1].counts)
+    assert samples[0].texts == samples[1].texts == [f"{row[0]:g}" for row in kept]
+    assert len(kept) == min(most, len(set(values)))
+    assert dict(zip(kept[:, 0], counts, strict=True)).items() <= Counter(map(float, values)).items()
+
+
+STUDY = """\
+study: loans
+dataset: loans
+metric: {name: subspace}
+methods:
+  linear: {}
+  ruled: {method: linear, then: {method: group_thresholds, attributes: [origin]}}
+seeds: 1
+objective: accuracy
+certificate: {budgets: [0.5, 2]}
+frontier: {fairness: [selection_rate_difference:origin]}
+"""
+MEASURES = ("dif", "adversarial_gap", "adversarial_error_gap")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    dataset = DATASET.replace("train: 0.6, test: 0.4", "train: 0.5, validation: 0.3, test: 0.2")
+    return ff.run_study("loans", home=make_project(tmp_path_factory.mktemp("l"), STUDY, dataset))
+
+
+@pytest.fixture(scope="module")
+def folders(study, tmp_path_factory):
+    found = {}
+    for method in ("linear", "ruled"):
+        alone = ff.Study(study.folder, study.home, study.facts)
+        alone.__dict__["frontier"] = study.frontier[study.frontier["method"] == method]
+        found[method] = alone.select().export(tmp_path_factory.mktemp(method) / "bundle")
+    return found
+
+
+@pytest.fixture
+def rows(study):
+    test = ff.load("loans", select_on="validation", home=study.home).test
+    return pd.read_csv(study.home / "data/raw/loans.csv").loc[test.ids]
+
+
+def read(table):
+    kept = table[table["measure"].isin(MEASURES)]
+    return kept.set_index(["measure", "group"])["value"].sort_index()
+
+
+@pytest.mark.parametrize("method", ["linear", "ruled"])
+def test_raw_rows_are_certified_as_in_the_study(study, folders, rows, method, tmp_path):
+    points = study.points
+    own = read(points[(points["method"] == method) & (points["part"] == "test")])
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    found = ff.audit(tmp_path / "rows.csv", model=folders[method])
+    assert len(own) == (4 if method == "ruled" else 6)
+    np.testing.assert_allclose(read(found.similar)[own.index], own, rtol=1e-5, atol=1e-9)
+    assert read(found.measures).equals(read(found.similar))
+    assert ff.load_bundle(folders[method]).manifest["metric"] == {"name": "subspace"}
+    shuffled = ff.audit(rows.sample(frac=1.0, random_state=0), model=folders[method])
+    pd.testing.assert_frame_equal(shuffled.similar, found.similar, check_exact=True)
+    unlabelled = ff.audit(rows.drop(columns="outcome"), model=folders[method])
+    assert set(unlabelled.similar["measure"]) == {"dif"}
+    write(found, tmp_path / "out", 0.0)
+    assert "Similar rows" in (tmp_path / "out/report.html").read_text()
+
+
+def test_budgets_and_limits_of_an_audit(folders, rows, tmp_path):
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    asked = {"table": tmp_path / "rows.csv", "model": folders["linear"]}
+    limit = "dif:budget=1=1e9,adversarial_error_gap:budget=1=0.0001"
+    config = AuditConfig(**asked, certify="1,3", limit=limit)
+    check_options(config)
+    found = ff.audit(config)
+    assert set(found.similar["group"]) == {"budget=1", "budget=3"}
+    assert found.limits["verdict"].tolist() == ["within", "exceeded"]
+    # More may be moved within more.
+    gaps = read(found.similar)
+    assert 0 < gaps["dif", "budget=1"] < gaps["dif", "budget=3"]
+    with pytest.raises(ConfigError, match=r"--limit dif:budget=2 names no category.*budget=1"):
+        ff.audit(AuditConfig(**asked, certify="1", limit="dif:budget=2=1"))
+
+
+def test_a_bundle_without_a_metric_certifies_nothing(tmp_path):
+    folder = make_bundle(tmp_path)
+    assert not (folder / "metric.npz").exists()
+    make_rows(1, 50).to_csv(tmp_path / "rows.csv", index=False)
+    config = AuditConfig(table=tmp_path / "rows.csv", model=folder, certify="1")
+    with pytest.raises(ConfigError, match="holds no fair metric"):
+        check_options(config)

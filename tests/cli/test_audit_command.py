@@ -8,8 +8,8 @@ import pytest
 from typer import Exit
 
 from fairfrontier import create, load
-from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.noisy import run_noisy_audit
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
@@ -81,8 +81,8 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(tmp_path):
     create("linear").fit(split.train.X, split.train.y).save(home / "model")
     asked = {"model": str(home / "model"), "dataset": "loans", "conf": home, "attribute": "origin"}
     config = read(asked)
-    done = write(run_audit(config), config.folder, 0.0)
-    assert done["subject"]["attribute"] == "origin"
+    done = write(run_noisy_audit(config), config.folder, 0.0)
+    assert done["subject"]["groups"] == ["origin"]
     assert done["noise"]["from"] == "injected"
     bounds = pd.read_csv(config.folder / "bounds.csv", keep_default_na=False)
     truth = bounds[bounds["bound"] == "truth"].set_index(["measure", "group"])["value"]
@@ -91,11 +91,11 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(tmp_path):
     for row in limits.to_dict("records"):
         value = float(truth[row["measure"], row["group"]])
         assert float(row["low"]) <= value <= float(row["high"])
-    more = run_audit(read({**asked, "noise": 0.3, "part": "train"}))
-    assert more.rows.n_samples == split.train.y.size
+    more = run_noisy_audit(read({**asked, "noise": 0.3, "part": "train"}))
+    assert more.rows.weight.size == split.train.y.size
     assert more.noise.confusion[0][0] < done["noise"]["confusion"][0][0]
-    assert run_audit(read({**asked, "level": 0.1})).rests_on == "model"
-    none = run_audit(read({**asked, "noise": 0.0}))
+    assert run_noisy_audit(read({**asked, "level": 0.1})).rests_on == "model"
+    none = run_noisy_audit(read({**asked, "noise": 0.0}))
     assert (none.noise.level == 0).all()
     for change, told in (
         ({"part": "calibration"}, "no part 'calibration'"),
@@ -104,7 +104,7 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(tmp_path):
         ({"model": str(home / "conf")}, "holds no complete model"),
     ):
         with pytest.raises((ConfigError, StoreError), match=told):
-            run_audit(read({**asked, **change}))
+            run_noisy_audit(read({**asked, **change}))
 
 
 def test_groups_that_nothing_moved_are_not_taken_for_true_ones(tmp_path):
@@ -115,12 +115,12 @@ def test_groups_that_nothing_moved_are_not_taken_for_true_ones(tmp_path):
     create("linear").fit(split.train.X, split.train.y).save(home / "model")
     asked = {"model": str(home / "model"), "dataset": "loans", "conf": home}
     with pytest.raises(ConfigError, match="No noise was injected into 'region' of loans"):
-        run_audit(read({**asked, "attribute": "region"}))
+        run_noisy_audit(read({**asked, "attribute": "region"}))
     pairs = home / "pairs.csv"
     pairs.write_text("true\na\n")
     known = {"attribute": "region", "auxiliary": str(pairs), "true_group": "true"}
     with pytest.raises(ConfigError, match=r"no column 'region' \(--attribute\)"):
-        run_audit(read({**asked, **known}))
+        run_noisy_audit(read({**asked, **known}))
 
 
 def test_a_model_of_other_rows_is_refused(fresh):
@@ -128,20 +128,20 @@ def test_a_model_of_other_rows_is_refused(fresh):
     create("linear").fit(split.train.X[:, :3], split.train.y).save(fresh / "model")
     asked = {"model": str(fresh / "model"), "dataset": "loans", "conf": fresh}
     with pytest.raises(DataError, match="takes 3 features, and loans has"):
-        run_audit(read({**asked, "attribute": "origin", "level": 0.1}))
+        run_noisy_audit(read({**asked, "attribute": "origin", "level": 0.1}))
     names = list(split.feature_names)
     for columns, told in (([*names[:-1], "wealth"], "that are not"), (names[::-1], "in another")):
         named = create("linear").fit(pd.DataFrame(split.train.X, columns=columns), split.train.y)
         named.save(fresh / columns[0])
         with pytest.raises(DataError, match=f"features {told}.*those of loans"):
-            run_audit(read({**asked, "model": str(fresh / columns[0]), "level": 0.1}))
+            run_noisy_audit(read({**asked, "model": str(fresh / columns[0]), "level": 0.1}))
     y = split.train.y.astype(float)
     create("linear_regression").fit(split.train.X, y).save(fresh / "line")
     with pytest.raises(ConfigError, match="'linear_regression', which learns no decisions"):
-        run_audit(read({**asked, "model": str(fresh / "line"), "level": 0.1}))
+        run_noisy_audit(read({**asked, "model": str(fresh / "line"), "level": 0.1}))
     create("linear").fit(split.train.X, split.train.y).save(fresh / "whole")
     with pytest.raises(ConfigError, match="No noise was injected into 'origin' of loans"):
-        run_audit(read({**asked, "model": str(fresh / "whole"), "attribute": "origin"}))
+        run_noisy_audit(read({**asked, "model": str(fresh / "whole"), "attribute": "origin"}))
 
 
 def test_bad_options_are_one_line_and_exit_code_two(decided, fresh):

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.debias.debiasing import DebiasConfig, fit_debiasing
-from fairfrontier.debias.figure import PANELS_AT_MOST, ROWS_AT_MOST
+from fairfrontier.debias.figure import PANELS_AT_MOST
 from fairfrontier.debias.files import FILES, write_debiasing
+from fairfrontier.figure.frontier import ROWS_AT_MOST
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table import score_table
 from fairfrontier.runtime.errors import DataError

@@ -21,7 +21,7 @@ import distributed  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import xgboost  # noqa: F401
 
-import fairfrontier.audit.files
+import fairfrontier.audit.noisy
 import fairfrontier.choose.card
 import fairfrontier.choose.select
 import fairfrontier.cli.audit_command

@@ -9,7 +9,7 @@ from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
 from tests.audit.hiring import make_applicants
 from tests.audit.noisy_rows import make_table
-from tests.audit.test_files import FILES
+from tests.audit.test_noisy import FILES
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

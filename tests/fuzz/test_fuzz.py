@@ -22,8 +22,8 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.noisy import run_noisy_audit
 from fairfrontier.audit.verb import audit
 from fairfrontier.audit.verb import check_options as check_audit
 from fairfrontier.choose.bundle import load_bundle
@@ -33,7 +33,7 @@ from fairfrontier.choose.explanation import check_options as check_explain
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.scoring import check_score
 from fairfrontier.cli.option import build_command
-from fairfrontier.debias import fitting, validation
+from fairfrontier.debias import fitting, tally
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options as check_debiasing
@@ -206,7 +206,7 @@ def make_scores():
 def _short_curve(monkeypatch):
     """Solve each table 4 times in place of 35, which takes most of the time."""
     monkeypatch.setattr(fitting, "trace_budgets", partial(trace_budgets, n_points=2))
-    monkeypatch.setattr(validation, "REPEATS", 1)
+    monkeypatch.setattr(tally, "REPEATS", 1)
 
 
 @pytest.mark.usefixtures("_short_curve")
@@ -218,7 +218,7 @@ def test_scores_and_decisions(home, data):
     with answered():
         fit_debiasing(DebiasConfig(table=table, **COLUMNS))
     with answered(inputs=0):
-        run_audit(
+        run_noisy_audit(
             AuditConfig(
                 table=table,
                 decisions="decision",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fairfrontier.report.finding import show_number
 from fairfrontier.report.page import render_notes, render_report
 from fairfrontier.report.summary import build_summary
-from fairfrontier.report.template import show_number
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.results import Searched, build_results
 from papers.reproduction import hold_to_paper

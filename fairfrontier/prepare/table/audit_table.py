@@ -141,79 +141,12 @@ class AuditRows:
 
 
 @dataclass(frozen=True, eq=False)
-class DecisionRows:
-    """Rows whose groups are noisy, in an order that does not depend on that of the table.
-
-    Attributes
-    ----------
-    decision : ndarray of float64, shape (n,)
-        Probability that the decision is 1.
-    y : ndarray of int64, shape (n,)
-        Labels 0 and 1.
-    codes : ndarray of int64, shape (n,)
-        Codes of ``levels``.
-    levels : tuple of str
-        The noisy groups, sorted.
-    weight : ndarray of float64, shape (n,)
-    truth : ndarray of int64, shape (n,), or None
-        Codes of the true groups among ``levels``, where noise was injected.
-    facts : mapping
-        As of `AuditRows`.
-    """
-
-    decision: np.ndarray
-    y: np.ndarray
-    codes: np.ndarray
-    levels: tuple[str, ...]
-    weight: np.ndarray
-    truth: np.ndarray | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def n_samples(self) -> int:
-        """Number of rows."""
-        return int(self.y.size)
-
-    def shares(self) -> np.ndarray:
-        """Return the share of the weight in each noisy group, P(Ĝ=k), shape (n_levels,)."""
-        total = np.bincount(self.codes, self.weight, len(self.levels))
-        return np.asarray(total / total.sum())
-
-    def sorted(self) -> DecisionRows:
-        """Return the same rows ordered by content, so that sums over them are the same bits."""
-        truth = np.zeros_like(self.codes) if self.truth is None else self.truth
-        order = np.lexsort((self.weight, self.decision, truth, self.y, self.codes))
-        return replace(
-            self,
-            decision=self.decision[order],
-            y=self.y[order],
-            codes=self.codes[order],
-            weight=self.weight[order],
-            truth=None if self.truth is None else truth[order],
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class Confusion:
     """P(Ĝ=k | G=j) as written: ``chance`` of shape (n_true, n_noisy), with names of both sides."""
 
     chance: np.ndarray
     names: tuple[str, ...]
     noisy_names: tuple[str, ...]
-
-
-def read_decisions(
-    path: Path, columns: DecisionColumns, progress: Share | None = None
-) -> DecisionRows:
-    """Read decisions, labels and one column of noisy groups; see `read_audited`.
-
-    No group may be missing. O(n log n) for the order of the rows.
-    """
-    rows = read_audited(path, columns, progress=progress)
-    ((_, levels),) = rows.attributes.items()
-    decision, y = np.asarray(rows.decision), np.asarray(rows.y)
-    found = DecisionRows(decision, y, rows.codes[:, 0], levels, rows.weight, facts=rows.facts)
-    return found.sorted()
 
 
 def read_audited(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.debias.pooling import fit_pooled
+from fairfrontier.debias.fitting import fit_pooled
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import solve_exact
 

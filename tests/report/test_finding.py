@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairfrontier.report.template import show_setting
+from fairfrontier.report.finding import show_setting
 
 
 @pytest.mark.parametrize(

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.audit.bound import ROUNDING, audit_decisions, judge, tabulate_noise
-from fairfrontier.audit.config import TABLE, AuditConfig
-from fairfrontier.audit.subject import (
-    Findings,
-    Progress,
-    describe_model,
-    find_attribute,
-    load_audited,
-)
-from fairfrontier.prepare.split import Part, Split
-from fairfrontier.prepare.table.audit_table import (
-    DecisionRows,
-    read_confusion,
-    read_decisions,
-    read_pairs,
-)
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.figure import draw_bounds
+from fairfrontier.audit.subject import Findings, Progress, read_subject
+from fairfrontier.figure.frontier import name_measure
+from fairfrontier.prepare.split import Split
+from fairfrontier.prepare.table.audit_table import AuditRows, Confusion, read_confusion, read_pairs
 from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.text_file import list_rows
+from fairfrontier.study.drawing import Picture
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import count_cells, find_rate, sum_cells
-from fairfrontier.train.prediction import predict_part
 
 READING, BOUNDING = PASSES = ("reading decisions", "bounding rates")
 # Results grow with the square of the number of groups: a hundred give 20,000 conclusions.
 GROUPS_AT_MOST = 100
 Source = Literal["level", "confusion", "auxiliary", "injected"]
+# The columns of the report's table of bounds.
+KINDS = {
+    "assignment": "Every assignment",
+    "ball": "Ball",
+    "theorem_1": "Theorem 1",
+    "theorem_3": "Theorem 3",
+}
+SOURCES = {
+    "level": "uniform flips of a given level",
+    "confusion": "a given confusion matrix",
+    "auxiliary": "an auxiliary table",
+    "injected": "the training part, whose true groups are known",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +49,7 @@ class NoisyFindings(Findings):
 
     Attributes
     ----------
-    rows : DecisionRows
+    rows : AuditRows
         The audited rows, with the codes of the noise model's groups.
     noise : NoiseModel
         How noisy and true groups relate.
@@ -58,7 +65,9 @@ class NoisyFindings(Findings):
         `tabulate_noise`.
     """
 
-    rows: DecisionRows
+    page = Path(__file__).with_name("noisy.html.j2")
+
+    rows: AuditRows
     noise: NoiseModel
     source: Source
     bounds: pd.DataFrame
@@ -75,8 +84,96 @@ class NoisyFindings(Findings):
         table = self.conclusions
         return table.loc[table["noise"] == self.rests_on].reset_index(drop=True)
 
+    def tabulate(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by name."""
+        tables = {"bounds": self.bounds, "conclusions": self.conclusions}
+        return {**tables, "noise": self.description}
 
-def check_config(config: AuditConfig) -> None:
+    def draw(self) -> dict[str, Picture]:
+        """Return the picture of the bounds."""
+        return {"bounds": draw_bounds(self.bounds, self.config.budget, self.rests_on)}
+
+    def summarise(self) -> dict[str, Any]:
+        """Return what was audited and the results, as plain values; None for what is unknown."""
+        config, noise = self.config, self.noise
+        verdicts = [
+            row | {"sentence": say(row, config.budget)} for row in list_rows(self.verdicts())
+        ]
+        held = sum(verdict["verdict"] != "open" for verdict in verdicts)
+        source: dict[str, Any] = {"from": self.source, **config.list_changed(("level",))}
+        for path in (config.confusion, config.auxiliary):
+            if path is not None:
+                source |= {"file": path.name, "sha256": digest_table(path)}
+        source |= config.list_changed(("true_group",))
+        if noise.counts is not None:
+            source["rows"] = int(noise.counts.sum())
+        source |= config.list_changed(("prior",))
+        overall = list_rows(self.bounds.loc[self.bounds["bound"] == "overall"])
+        return {
+            "subject": self.subject,
+            "noise": {
+                **source,
+                "groups": list(noise.names),
+                "noisy_groups": list(noise.noisy_names),
+                "confusion": noise.confusion.tolist(),
+                "posterior": noise.posterior.tolist(),
+            },
+            "budget": config.budget,
+            "confidence": config.confidence if self.rests_on == "limit" else None,
+            "rates": list(config.rates),
+            "rests_on": self.rests_on,
+            "counts": {
+                "rows": self.rows.weight.size,
+                "noisy_groups": len(noise.noisy_names),
+                "true_groups": len(noise.names),
+                "conclusions": len(verdicts),
+                "held": held,
+                "open": len(verdicts) - held,
+            },
+            "overall": {row["measure"]: row["value"] for row in overall},
+            "conclusions": verdicts,
+        }
+
+    def context(self) -> dict[str, Any]:
+        """Return the bounds by rate and true group, and P(G=j | Ĝ=k) by noisy and true group."""
+        bounds, noise = self.bounds, self.noise
+        ends = [noise.posterior]
+        if noise.counts is not None:
+            ends += noise.interval(self.config.confidence).posterior
+        used = bounds[bounds["noise"].isin(["", self.rests_on])]
+        return {
+            "kinds": KINDS,
+            "bounds": {
+                key: rows.set_index("bound").to_dict("index")
+                for key, rows in used.groupby(["measure", "group"], sort=False)
+            },
+            "truth": (bounds["bound"] == "truth").any(),
+            "levels": self.description.to_dict("records"),
+            "posterior": list(zip(noise.noisy_names, np.stack(ends, axis=-1), strict=True)),
+            "source": SOURCES[self.source],
+        }
+
+
+def say(row: Mapping[Any, Any], budget: float) -> str:
+    """Return a conclusion as a sentence."""
+    verdict, low, high = row["verdict"], row["low"], row["high"]
+    subject = f"{name_measure(str(row['measure']))} of {row['group']}"
+    other = f"that of {row['other']}" if row["other"] else "that of all rows"
+    margin = f" by more than {budget:g}" if not row["other"] and budget > 0 else ""
+    if verdict == "below":
+        return f"{subject} is lower than {other}{margin}: by {-high:.3f} to {-low:.3f}."
+    if verdict == "above":
+        return f"{subject} is higher than {other}{margin}: by {low:.3f} to {high:.3f}."
+    if verdict == "within":
+        if row["other"] or budget == 0:
+            return f"{subject} equals {other}."
+        return f"{subject} is within {budget:g} of {other}: {low:+.3f} to {high:+.3f}."
+    if low is None or high is None:
+        return f"{subject} against {other} stays open: a group may have too few such rows."
+    return f"{subject} against {other} stays open: {low:+.3f} to {high:+.3f}."
+
+
+def check_noisy(config: AuditConfig) -> None:
     """Raise a FairfrontierError when a file or a column does not exist; no row is read."""
     if config.table is not None:
         check_table(config.table, config.columns().used())
@@ -87,7 +184,7 @@ def check_config(config: AuditConfig) -> None:
         check_table(config.confusion, {})
 
 
-def run_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFindings:
+def run_noisy_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFindings:
     """Audit decisions on rows whose groups are noisy; see `audit_decisions` for the mathematics.
 
     Parameters
@@ -116,58 +213,42 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFin
     O(n log n), memory 32 bytes a row of a table.
     """
     report = progress or (lambda *_: None)
-    tables = [path for path in (config.table, config.confusion, config.auxiliary) if path]
-    stamps = {path: stamp_table(path) for path in tables}
-    split: Split | None = None
-    if config.table is not None:
-        path = config.table
-        rows = read_decisions(path, config.columns(), lambda share: report(READING, share))
-        (noisy,) = config.groups
-        subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
-        subject |= config.list_changed(TABLE)
-        subject["group"] = subject.pop("groups")[0]
-        subject |= rows.facts
-    else:
-        split, rows, subject = _predict(config)
-        noisy = str(subject["attribute"])
+    stamps = {path: stamp_table(path) for path in (config.confusion, config.auxiliary) if path}
+    subject = read_subject(config, config.groups, lambda share: report(READING, share))
+    rows, (noisy, *_) = subject.rows, subject.facts["groups"]
     report(READING, 1.0)
-    _check_count(len(rows.levels), "noisy")
-    noise, source = _find_noise(config, rows, noisy, split)
+    _check_count(len(rows.attributes[noisy]), "noisy")
+    noise, source = _find_noise(config, rows, noisy, subject.split)
     for path, before in stamps.items():
         check_stamps(path, before)
     _check_count(len(noise.names), "true")
-    rows = _recode(rows, noise)
+    rows, truth = _recode(rows, noise.noisy_names, noise.names)
     # Selected are those with the favourable decision.
-    turned = split is not None and split.favourable == 0
-    favoured = replace(rows, decision=1.0 - rows.decision) if turned else rows
-    selected = tuple(rate for rate in config.rates if rate == "selection_rate")
-    others = tuple(rate for rate in config.rates if rate not in selected)
-    audits = []
-    for rates, own in ((selected, favoured), (others, rows)) if turned else ((config.rates, rows),):
-        if rates:
-            found = audit_decisions(
-                own.decision,
-                own.y,
-                own.codes,
-                noise,
-                weight=own.weight,
-                rates=rates,
-                budget=config.budget,
-                confidence=config.confidence,
-            )
-            audits.append(found)
+    of_rate = {name: rows.favour() if name == "selection_rate" else rows for name in config.rates}
+    audits = [
+        audit_decisions(
+            np.asarray(own.decision),
+            np.asarray(own.y),
+            own.codes[:, 0],
+            noise,
+            weight=own.weight,
+            rates=(name,),
+            budget=config.budget,
+            confidence=config.confidence,
+        )
+        for name, own in of_rate.items()
+    ]
     bounds, conclusions = (pd.concat(each, ignore_index=True) for each in zip(*audits, strict=True))
     report(BOUNDING, 1.0)
-    if rows.truth is not None:
-        truth = [
-            _tabulate_truth(favoured if name in selected else rows, rows.truth, noise, name)
-            for name in config.rates
-        ]
-        bounds = pd.concat([bounds, *truth], ignore_index=True)
+    if truth is not None:
+        known = [_tabulate_truth(own, truth, noise, name) for name, own in of_rate.items()]
+        bounds = pd.concat([bounds, *known], ignore_index=True)
     _hide_small(bounds, conclusions, config.minimum)
     conclusions = _add_seen(conclusions, bounds, config.budget)
     description = tabulate_noise(noise, config.confidence)
-    return NoisyFindings(config, subject, rows, noise, source, bounds, conclusions, description)
+    return NoisyFindings(
+        config, subject.facts, rows, noise, source, bounds, conclusions, description
+    )
 
 
 def _check_count(count: int, kind: str) -> None:
@@ -178,58 +259,23 @@ def _check_count(count: int, kind: str) -> None:
         )
 
 
-def _predict(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
-    """Return the split, the model's decisions on a part of it, and what is audited."""
-    model, split, part = load_audited(config)
-    attribute = _choose_attribute(config.attribute, part)
-    prediction = predict_part(model, replace(part, counterfactuals={}))
-    column = list(part.attributes).index(attribute)
-    rows = DecisionRows(
-        prediction.decision,
-        part.y.astype(np.int64),
-        part.group(attribute),
-        tuple(part.attributes[attribute]),
-        part.weight,
-        None if part.true_groups is None else part.true_groups[:, column],
-    ).sorted()
-    return split, rows, {**describe_model(config, model, split), "attribute": attribute}
-
-
-def _choose_attribute(attribute: str | None, part: Part) -> str:
-    """Return the attribute; by default the only one, or the only noisy one."""
-    known = list(part.attributes)
-    if attribute is not None:
-        return find_attribute(attribute, known, part.dataset)
-    candidates = known
-    if len(known) > 1 and part.true_groups is not None:
-        noisy = (part.groups != part.true_groups).any(axis=0)
-        candidates = [name for name, is_noisy in zip(known, noisy, strict=True) if is_noisy]
-    if len(candidates) != 1:
-        raise ConfigError(
-            f"{part.dataset} has several attributes: {', '.join(known)}.",
-            "Name the noisy one with --attribute.",
-        )
-    return candidates[0]
-
-
 def _find_noise(
-    config: AuditConfig, rows: DecisionRows, noisy: str, split: Split | None
+    config: AuditConfig, rows: AuditRows, noisy: str, split: Split | None
 ) -> tuple[NoiseModel, Source]:
     """Return the noise model, and where it is from."""
+    levels = rows.attributes[noisy]
     if config.level is not None:
-        m = len(rows.levels)
+        m = len(levels)
         if m < 2:
             raise DataError(
-                f"All rows are of the group {rows.levels[0]!r}, so there is no other to flip to.",
+                f"All rows are of the group {levels[0]!r}, so there is no other to flip to.",
                 "Name a column of groups that differ between rows.",
             )
         chance = np.full((m, m), config.level / (m - 1))
         np.fill_diagonal(chance, 1 - config.level)
-        return _invert(config, rows, chance, rows.levels, rows.levels), "level"
+        return _invert(config, rows, Confusion(chance, levels, levels)), "level"
     if config.confusion is not None:
-        confusion = read_confusion(config.confusion)
-        names, noisy_names = confusion.names, confusion.noisy_names
-        return _invert(config, rows, confusion.chance, names, noisy_names), "confusion"
+        return _invert(config, rows, read_confusion(config.confusion)), "confusion"
     if config.auxiliary is not None:
         option = "groups" if config.model is None else "attribute"
         (true, names), (seen, noisy_names) = read_pairs(
@@ -243,8 +289,8 @@ def _find_noise(
         true, seen = part.true_groups[:, column], part.groups[:, column]
         # Unless no noise was asked for, groups that nothing changed are not known to be true.
         if config.noise == 0 or (true != seen).any():
-            levels = tuple(part.attributes[noisy])
-            return NoiseModel.from_table(true, seen, names=levels), "injected"
+            names = tuple(part.attributes[noisy])
+            return NoiseModel.from_table(true, seen, names=names), "injected"
     raise ConfigError(
         f"No noise was injected into {noisy!r} of {config.dataset}, and nothing else says how "
         "wrong its groups are.",
@@ -252,14 +298,9 @@ def _find_noise(
     )
 
 
-def _invert(
-    config: AuditConfig,
-    rows: DecisionRows,
-    chance: np.ndarray,
-    names: tuple[str, ...],
-    noisy_names: tuple[str, ...],
-) -> NoiseModel:
+def _invert(config: AuditConfig, rows: AuditRows, confusion: Confusion) -> NoiseModel:
     """Return the model of a confusion matrix, with the requested prior or that of the shares."""
+    names, noisy_names = confusion.names, confusion.noisy_names
     if config.prior is not None:
         unknown = [name for name in config.prior if name not in names]
         if unknown:
@@ -268,13 +309,14 @@ def _invert(
                 nearest(unknown[0], names),
             )
         prior = [config.prior.get(name, 0.0) for name in names]
-        return NoiseModel.from_confusion(chance, prior=prior, names=names, noisy_names=noisy_names)
-    _check_known(rows.levels, noisy_names)
-    shares = dict(zip(rows.levels, rows.shares().tolist(), strict=True))
-    noisy_prior = [shares.get(name, 0.0) for name in noisy_names]
+        return NoiseModel.from_confusion(
+            confusion.chance, prior=prior, names=names, noisy_names=noisy_names
+        )
+    rows, _ = _recode(rows, noisy_names)
+    mass = np.bincount(rows.codes[:, 0], rows.weight, len(noisy_names))
     try:
         return NoiseModel.from_confusion(
-            chance, noisy_prior=noisy_prior, names=names, noisy_names=noisy_names
+            confusion.chance, noisy_prior=mass / mass.sum(), names=names, noisy_names=noisy_names
         )
     except ConfigError as error:
         raise ConfigError(
@@ -284,36 +326,35 @@ def _invert(
         ) from None
 
 
-def _check_known(levels: tuple[str, ...], known: tuple[str, ...]) -> None:
+def _recode(
+    rows: AuditRows, noisy_names: Sequence[str], names: Sequence[str] = ()
+) -> tuple[AuditRows, np.ndarray | None]:
+    """Return the rows with the codes of the noise model's groups, and those of the true groups."""
+    (noisy, levels), *others = rows.attributes.items()
     for level in levels:
-        if level not in known:
+        if level not in noisy_names:
             raise DataError(
                 f"The noise model does not know the noisy group {level!r} of the audited rows.",
-                f"{nearest(level, known)} Describe the noise of every group that occurs.",
+                f"{nearest(level, noisy_names)} Describe the noise of every group that occurs.",
             )
-
-
-def _recode(rows: DecisionRows, noise: NoiseModel) -> DecisionRows:
-    """Return the rows with the codes of the noise model's groups."""
-    _check_known(tuple(rows.levels[code] for code in np.unique(rows.codes)), noise.noisy_names)
-    levels, truth = pd.Index(rows.levels), rows.truth
-    if truth is not None:
-        truth = pd.Index(noise.names).get_indexer(levels)[truth]
+    truth = None
+    if others:
+        truth = pd.Index(names).get_indexer(pd.Index(others[0][1]))[rows.codes[:, 1]]
         # Another description of the noise may know other true groups.
         truth = truth if (truth >= 0).all() else None
-    codes = pd.Index(noise.noisy_names).get_indexer(levels)[rows.codes]
-    return replace(rows, codes=codes, levels=noise.noisy_names, truth=truth)
+    codes = pd.Index(noisy_names).get_indexer(pd.Index(levels))[rows.codes[:, :1]]
+    return replace(rows, codes=codes, attributes={noisy: tuple(noisy_names)}), truth
 
 
 def _tabulate_truth(
-    rows: DecisionRows, truth: np.ndarray, noise: NoiseModel, name: str
+    rows: AuditRows, truth: np.ndarray, noise: NoiseModel, name: str
 ) -> pd.DataFrame:
     """Return a rate of the true groups in the columns of the bounds."""
-    cells = count_cells(rows.decision, rows.y, truth, len(noise.names), rows.weight)
-    rate = find_rate(name)
+    decision, y = np.asarray(rows.decision), np.asarray(rows.y)
+    cells, rate = count_cells(decision, y, truth, len(noise.names), rows.weight), find_rate(name)
     good, among = sum_cells(cells, rate.good), sum_cells(cells, rate.among)
     value = np.where(among > 0, good / np.where(among > 0, among, 1.0), np.nan)
-    counted = np.isin(rows.y, sorted({cell % 2 for cell in rate.among}))
+    counted = np.isin(y, sorted({cell % 2 for cell in rate.among}))
     table = {"measure": name, "group": noise.names, "bound": "truth", "noise": "", "level": np.nan}
     n = np.bincount(truth[counted], minlength=len(noise.names))
     return pd.DataFrame(
