@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, make_bundle
-from fairfrontier.choose.content import list_facts
+from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, list_facts, make_bundle
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.fair_metric import FairMetric

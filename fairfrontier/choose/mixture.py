@@ -10,8 +10,7 @@ import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.statistic.rate import TNR, TPR
-from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.runtime.foreign.claim import require
+from fairfrontier.runtime.errors import ConfigError, StoreError, require
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.study.config import split_name

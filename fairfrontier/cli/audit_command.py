@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fairfrontier.cli.apart import apart
 from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import show
 from fairfrontier.runtime.errors import DataError
@@ -23,6 +24,7 @@ ROWS_AT_MOST = 24
 LIMIT_EXCEEDED = 4
 
 
+@apart(lambda config: config.model)
 def audit(config: AuditConfig) -> None:
     """Compare groups in decisions or scores; of noisy groups, say what holds of the true ones.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairfrontier.cli.apart import apart
 from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import show
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from fairfrontier.choose.config import ExplainConfig
 
 
+@apart(lambda config: config.bundle)
 def explain(config: ExplainConfig) -> None:
     """Say which columns a bundle's scores are made of, for all rows and by group."""
     import pandas as pd

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fairfrontier.cli.apart import apart
 from fairfrontier.cli.audit_command import LIMIT_EXCEEDED
 from fairfrontier.cli.table import print_table
 from fairfrontier.cli.terminal import show
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 ROWS_AT_MOST = 24
 
 
+@apart(lambda config: config.bundle)
 def monitor(config: MonitorConfig) -> None:
     """Count a new period of a bundle's rows, and say which rates changed or passed a limit.
 

@@ -22,6 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from fairfrontier.cli.apart import beat
 from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.runtime.option import ResultOptions
@@ -151,6 +152,7 @@ class PassProgress(Bar):
 
     def __call__(self, name: str, share: float) -> None:
         """Show that a share of a pass is done, from 0 to 1."""
+        beat()
         self.share = 100.0 * (self._passes.index(name) + share) / len(self._passes)
         self._bar.update(self._task, completed=self.share, running=name)
         self._log(f"{self.share:.0f}%, {name}", self.share / 100.0)

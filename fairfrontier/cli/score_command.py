@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairfrontier.cli.apart import apart
 from fairfrontier.cli.table import print_table, print_unseen
 from fairfrontier.cli.terminal import log_to_terminal, show, telling_how_to_resume
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 KINDS_AT_MOST = 6
 
 
+@apart(lambda config: config.bundle)
 def score(config: ScoreConfig) -> None:
     """Decide on the raw rows of a table, with a bundle that select wrote."""
     from fairfrontier.choose.scoring import PASSES

@@ -8,9 +8,10 @@ import logging
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -50,8 +51,8 @@ class _Printable(logging.Formatter):
         return "\n".join(map(escape_controls, super().format(record).split("\n")))
 
 
-def run_app(app: typer.Typer, program: str | None = None) -> None:
-    """Run a command line; an error of the user's is printed in one line, with its exit code.
+def run_app(app: Callable[..., Any], program: str | None = None) -> None:
+    """Run a command line, an error of the user's is printed in one line, with its exit code.
 
     Of any other error the traceback is printed, without what would steer the terminal. ``program``
     is how help names it, and the variable by which a shell asks for completions.

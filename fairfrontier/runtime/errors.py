@@ -123,6 +123,12 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
+def require(holds: bool, what: str) -> None:
+    """Raise ValueError unless something holds of what a file says."""
+    if not holds:
+        raise ValueError(f"its {what} cannot be right")
+
+
 # Library -> the extra of this package that installs it; XGBoost has two.
 EXTRAS = {"dask_ml": "dask", "mlflow": "mlflow", "prefect": "flows", "xgboost": "cpu"}
 

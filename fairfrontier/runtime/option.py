@@ -37,6 +37,8 @@ def split_names(value: Any) -> Any:
 
 # The file that lists those of a bundle.
 BUNDLE_FILE = "bundle.json"
+# Its key for what the project's secret makes of the digest there.
+SIGNATURE = "signature"
 # Columns by which a file is known that holds decisions, whatever its name, and the metadata that
 # `score` gives its own.
 DECIDED = ("id", "refused")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,14 +22,17 @@ from fairfrontier.runtime.foreign.array_file import refuse_expansion
 from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import filling, replacing
-from fairfrontier.train.booster import check_file, read_booster
-from fairfrontier.train.layout import FEATURES, check_layout
-from fairfrontier.train.learner_file import check_array, read_learner, write_learner
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-# Of a model without names of features; beyond it their number is at most that of its bytes.
-MOST_FEATURES = 2**18
+# In addition to the types of NumPy and scikit-learn that skops trusts.
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "fairfrontier.train.individual.fair_boosting.newton_tree.NewtonTree",
+    "fairfrontier.train.individual.fair_boosting.spline.Spline",
+)
+# What an archive of learners may unpack to: so many times its bytes, or this where that is more.
+MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # Letters that a library's message takes in ours.
 _PLACE = re.compile(r"\[[0-9:]+\] \S+:[0-9]+: ")
 REASON = 200
@@ -69,30 +73,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _count_features(facts: Any, files: Iterable[Path]) -> int:
-    """Return how many features a model has by its facts, of which predictions make room for rows.
-
-    ValueError where a model within claims another number, StoreError for more than files of their
-    size may claim.
-    """
-    count: int = facts.get(FEATURES, 0)
-    waiting = [facts]
-    while waiting:
-        part = waiting.pop()
-        # Mixtures have models within.
-        if isinstance(part, dict) and part.get(FEATURES, count) != count:
-            raise ValueError("its features cannot be right")
-        if isinstance(part, dict | list):
-            waiting += part.values() if isinstance(part, dict) else part
-    size = sum(path.stat().st_size for path in files)
-    if not count <= max(MOST_FEATURES, size):
-        raise StoreError(
-            f"A model of {size:,} bytes with {count:,} features is not read.",
-            "Fit it on a table whose columns have names, which are saved with it.",
-        )
-    return count
-
-
 def read_manifest(folder: Path) -> Any:
     """Return the manifest of a saved model."""
     return read_json(folder / MANIFEST)
@@ -106,11 +86,6 @@ def write_state(
     trusted: Collection[str] | None = None,
 ) -> Path:
     """Write a model into a new or empty folder, all at once; ``trusted`` as in `write_learner`."""
-    try:
-        check_layout(name, parameters, state)
-    except ValueError as error:
-        mend = "Fit it with fewer or shorter classes or levels."
-        raise StoreError(f"This {name} would not be read again: {error}.", mend) from error
     existed = folder.is_dir()
     if existed:
         recover(folder)
@@ -126,9 +101,6 @@ def write_state(
             (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
         for key, learner in state.learners.items():
             write_learner(learner, work / f"{key}.skops", trusted)
-        n_features = _count_features(state.facts, work.iterdir())
-        for key in state.boosters:
-            check_file(work / f"{key}.ubj", n_features)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -149,6 +121,8 @@ def read_state(
 
     ``trusted`` as in `Estimator.load`.
     """
+    import xgboost
+
     mend = "Train it again, or restore the folder from where it was saved."
     with reading(folder, mend):
         if folder.resolve() != folder.absolute():
@@ -167,24 +141,60 @@ def read_state(
         # A path leads elsewhere, or to the same file under any number of names.
         if strangers := manifest["files"].keys() - {path.name for path in folder.iterdir()}:
             raise FileNotFoundError(min(strangers))
-        listing = (folder / listed for listed in manifest["files"])
-        n_features = _count_features(manifest["facts"], listing)
         for listed, digest in manifest["files"].items():
             path = folder / listed
             if _digest(path) != digest:
                 raise StoreError(f"The file {path} is not what was saved.", mend)
             if path.suffix == ".ubj":
-                boosters[path.stem] = read_booster(path, n_features)
+                boosters[path.stem] = xgboost.Booster(model_file=bytearray(path.read_bytes()))
             elif path.suffix == ".skops":
                 learners[path.stem] = read_learner(path, trusted)
         if "arrays.npz" in manifest["files"]:
             path = folder / "arrays.npz"
             refuse_expansion(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {key: check_array(stored[key]) for key in stored.files}
-        state = State(arrays, boosters, learners, manifest["facts"])
-        check_layout(name, manifest["parameters"], state)
-        return manifest["parameters"], state
+                arrays = {key: stored[key] for key in stored.files}
+        return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+
+
+def write_learner(learner: Any, path: Path, trusted: Collection[str] | None = None) -> None:
+    """Write learners of scikit-learn; StoreError for types beyond skops's and ``trusted`` ones.
+
+    ``trusted`` is None where only the reader will say which further types it trusts.
+    """
+    import skops.io
+
+    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+    if trusted is not None and (strangers := _find_strangers(path, trusted)):
+        raise StoreError(
+            f"A learner with types that would not be read again is not saved: {strangers}.",
+            "Choose a learner by its name, or name its classes in the `trusted` of the method's "
+            "class, and keep all else in arrays.",
+        )
+
+
+def read_learner(path: Path, trusted: Collection[str]) -> Any:
+    """Read what `write_learner` wrote; nothing is built before all types in it are trusted."""
+    import skops.io
+
+    with ZipFile(path) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > max(SMALL_BYTES, MOST_EXPANSION * path.stat().st_size):
+        raise ValueError(f"{path} would unpack to {total} bytes")
+    if strangers := _find_strangers(path, trusted):
+        raise StoreError(
+            f"The file {path} holds types that are not trusted: {strangers}.",
+            "If you saved it yourself, name them: load_model(folder, trusted=[...]).",
+        )
+    return skops.io.load(path, trusted=[*TRUSTED, *trusted])
+
+
+def _find_strangers(path: Path, trusted: Collection[str]) -> str:
+    """Return the types in an archive that nobody trusts, joined by commas."""
+    import skops.io
+
+    found = {*skops.io.get_untrusted_types(file=path)}
+    return ", ".join(sorted(found - {*TRUSTED, *trusted}))
 
 
 @contextmanager

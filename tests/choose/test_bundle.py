@@ -21,14 +21,27 @@ from sklearn.base import clone
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import Bundle, RegressorBundle, load_bundle
+from fairfrontier.choose.bundle import (
+    FORMAT,
+    Bundle,
+    RegressorBundle,
+    list_facts,
+    load_bundle,
+    make_bundle,
+)
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.select import Study
+from fairfrontier.choose.view import describe_reference
+from fairfrontier.prepare.loader import fit_table, make_request
+from fairfrontier.prepare.row import RowEncoder
+from fairfrontier.runtime import text_file
 from fairfrontier.runtime.draft import write_plan
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.runtime.text_file import MOST_VALUES
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.baseline.linear import Linear
+from tests.choose.saved import CLASSES, make_table, save_bundles, seal
 from tests.project import environment
 
 DIFFERENCE = "selection_rate_difference:origin"
@@ -375,3 +388,126 @@ def test_another_table_than_the_studys_is_not_bundled(loans, tmp_path):
     with pytest.raises(StoreError, match=r"linear has an accuracy of 0\.\d+ on the test rows"):
         choice.export(tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save_bundles(tmp_path_factory.mktemp("saved"), ("rule", "classes"))
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "reason"),
+    [
+        ("bundle.json", lambda tree: tree.pop("format"), "KeyError: 'format'"),
+        (
+            "encoder.json",
+            lambda tree: tree.update(unseen="\x1b[2J a\nb"),
+            r"'\\x1b\[2J a\\nb' is not",
+        ),
+        ("encoder.json", lambda tree: tree.update(unseen="a " * 500), r"bundle: '(a ){99}a…"),
+        ("encoder.json", lambda tree: tree.update(classes=["repaid", "repaid"]), "classes"),
+        ("model/manifest.json", lambda tree: tree["facts"].clear(), "another version"),
+    ],
+)
+def test_a_refused_bundle_says_why(saved, tmp_path, name, edit, reason):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    content = json.loads((folder / name).read_text())
+    edit(content)
+    (folder / name).write_text(json.dumps(content))
+    seal(folder)
+    with pytest.raises(StoreError, match=reason) as caught:
+        load_bundle(folder)
+    assert caught.value.fault.isprintable()
+
+
+@pytest.mark.parametrize("name", ["encoder.json", "reference.json", "model/manifest.json", "more"])
+def test_no_link_and_no_pipe_in_a_bundle_is_followed(saved, tmp_path, name):
+    for kind in ("link", "pipe"):
+        folder = shutil.copytree(saved["rule"], tmp_path / kind)
+        path = folder / name
+        if path.is_file():
+            path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere") if kind == "link" else os.mkfifo(path)
+        manifest = json.loads((folder / "bundle.json").read_text())
+        del manifest["sha256"]
+        manifest["files"].pop(name, None)
+        seal(folder, manifest)
+        with pytest.raises(StoreError, match="is a link or no file, which no bundle holds"):
+            load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "told"),
+    [
+        ("bundle.json", 2**30, r"bundle\.json has more than the 33,554,432 bytes that are read"),
+        ("encoder.json", 2**26, r"encoder\.json is not what was exported"),
+        ("model/arrays.npz", 2**42, r"holds 4,398,.* bytes, more than any bundle may"),
+    ],
+)
+def test_files_of_any_size_are_not_read(saved, tmp_path, name, size, told):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    os.truncate(folder / name, size)
+    with pytest.raises(StoreError, match=told):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "reference.json", "model/manifest.json"])
+@pytest.mark.parametrize(
+    ("lead", "told"),
+    [
+        (lambda key: f'"{key}": 0,', "it has the key '{key}' twice"),
+        (lambda _: f'"more": [{"[]," * MOST_VALUES}0],', "{name} has more than the 2,097,152"),
+    ],
+    ids=["twice", "many"],
+)
+def test_json_that_others_read_otherwise_or_fills_the_memory_is_refused(
+    saved, tmp_path, name, lead, told
+):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    path = folder / name
+    text = path.read_text()
+    key = next(iter(json.loads(text)))
+    path.write_text(text.replace("{", "{" + lead(key), 1))
+    if name != "bundle.json":
+        seal(folder)
+    with pytest.raises(StoreError, match=told.format(key=key, name=path.name)):
+        load_bundle(folder)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A bundle with as many levels, of long names, as a dataset may have by default."""
+    home = tmp_path_factory.mktemp("wide")
+    rows = make_table(0, 8000)
+    rng = np.random.default_rng(0)
+    for column, number in {"region": 1000, "origin": 500, "job": 8}.items():
+        levels = np.array([f"{column} {'x' * 90} {level}" for level in range(number)])
+        rows[column] = levels[rng.permutation(len(rows)) % number]
+    for folder in ("conf/datasets", "data/raw"):
+        (home / folder).mkdir(parents=True)
+    rows.to_csv(home / "data/raw/credit-lines.csv", index=False)
+    dataset = CLASSES.replace("counterfactuals: {region: {region: all}}\n", "")
+    dataset = dataset.replace("groups: {", "groups: {both: {cross: [origin, sex]}, ")
+    (home / "conf/datasets/credit-lines.yaml").write_text(dataset)
+    table = fit_table(make_request("credit-lines", home=home))
+    split = table.encode()
+    model = ff.create("nn", steps=1, hidden=[2]).fit(split.train.X, split.train.y)
+    manifest = {"format": FORMAT, "study": "wide", "row_id": "case", "minimum": 1}
+    manifest |= {"accepted": rows["job"][0], "models": [{"setting": {"x": [0] * 5000}}]}
+    bundle = make_bundle(model, RowEncoder.of(table), manifest)
+    manifest |= list_facts(bundle)
+    bundle.reference = describe_reference(bundle, rows, bundle.encode(rows), 1)
+    return bundle
+
+
+def test_what_a_wide_table_exports_is_read(wide, tmp_path):
+    folder = wide.write(tmp_path / "bundle")
+    assert (folder / "reference.json").stat().st_size > 2**21
+    assert load_bundle(folder).reference == wide.reference
+
+
+def test_what_is_too_large_to_be_read_is_not_exported(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_file, "MOST_VALUES", 10_000)
+    with pytest.raises(ConfigError, match=r"cannot be exported: reference\.json has more than the"):
+        wide.write(tmp_path / "bundle")
+    assert not [*tmp_path.iterdir()]

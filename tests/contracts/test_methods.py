@@ -15,7 +15,6 @@ import yaml
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.choose.content import check_model, check_rule
 from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.registry import learn
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
@@ -290,17 +289,6 @@ def test_saved_and_loaded_answers_alike(name, task, trained, tmp_path):
     # What was loaded can be saved again.
     again = type(model).load(loaded.save(tmp_path / "again"))
     assert answer(again, split.test).tobytes() == answer(model, split.test).tobytes()
-
-
-@every_case
-def test_a_bundle_takes_what_was_saved(name, task, trained, tmp_path):
-    model, split = trained
-    loaded = load_model(model.save(tmp_path / "model"))
-    if isinstance(loaded, PostProcessor):
-        check_rule(loaded)
-    else:
-        classes = 0 if task == "regression" else np.unique(split.train.y).size
-        check_model(loaded, split.feature_names, classes)
 
 
 @every_case

@@ -15,7 +15,7 @@ from fairfrontier.monitor.files import FILES
 from fairfrontier.runtime import draft
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.writer import holding
-from tests.cli.process import wait_for
+from tests.cli.process import children, wait_for
 from tests.monitor.watched import make_bundle, make_rows
 from tests.project import call_here, command, environment
 
@@ -130,7 +130,11 @@ def test_periods_that_are_counted_at_once_are_both_in_the_history(tmp_path):
             processes.append(
                 subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **where)
             )
-        wait_for(lambda: all(opens(process.pid, folder) for process in processes))
+        wait_for(
+            lambda: all(
+                any(opens(each, folder) for each in children(process.pid)) for process in processes
+            )
+        )
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert set(pd.read_parquet(folder / "history.parquet")["period"]) == {"W1", "W2"}

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import FORMAT
+from fairfrontier.choose.bundle import FORMAT, list_facts
 from fairfrontier.choose.bundle import make_bundle as make_kind
-from fairfrontier.choose.content import list_facts
 from fairfrontier.choose.reference import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder

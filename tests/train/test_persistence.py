@@ -15,10 +15,8 @@ from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.booster import parse_ubj
-from fairfrontier.train.persistence import MOST_FEATURES, State, _digest, read_state, write_state
+from fairfrontier.train.persistence import State, _digest, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
-from tests.fuzz.model import write_ubj
 from tests.train.tables import make_split
 
 
@@ -72,17 +70,12 @@ def test_the_manifest_names_no_file_outside_the_folder(saved, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["0/trees.ubj", "./trees.ubj", "trees.ubj/", "..", ""])
-def test_no_file_is_read_under_several_names(saved, name, monkeypatch):
+def test_no_file_is_read_under_several_names(saved, name):
     manifest = json.loads((saved[2] / "manifest.json").read_text())
     manifest["files"][name] = manifest["files"]["trees.ubj"]
     (saved[2] / "manifest.json").write_text(json.dumps(manifest))
-    read = []
-    monkeypatch.setattr(
-        "fairfrontier.train.persistence.read_booster", lambda path, _: read.append(path)
-    )
     with pytest.raises(StoreError, match="no complete model"):
         load_model(saved[2])
-    assert read == []
 
 
 def test_a_model_of_a_store_is_signed_with_the_secret(saved, tmp_path, monkeypatch):
@@ -213,7 +206,7 @@ def test_types_that_are_not_trusted_are_refused_unbuilt(forest):
     made = Stranger.built
     with pytest.raises(StoreError, match=r"not trusted.*Stranger") as refused:
         load_model(forest)
-    assert "train this one again" in refused.value.mend
+    assert "trusted=[...]" in refused.value.mend
     assert Stranger.built == made
 
 
@@ -236,37 +229,14 @@ def rewrite(path, change):
     sign(path.parent)
 
 
-def as_npy(array, header=None):
-    """Return the bytes of an array's file, with other words in its header."""
+def as_npy(array):
     stream = io.BytesIO()
     np.save(stream, array)
-    content = stream.getvalue()
-    old, new = header or (b"", b"")
-    return content.replace(old, new, 1)
-
-
-def test_nodes_that_would_end_the_process_are_refused(forest):
-    # scikit-learn reads the length of an array of no dimensions from elsewhere in memory.
-    def flatten(name, content):
-        array = np.load(io.BytesIO(content)) if name.endswith(".npy") else None
-        return content if array is None or array.dtype.names is None else as_npy(array[0])
-
-    rewrite(forest / "forest.skops", flatten)
-    with pytest.raises(StoreError, match="lead nowhere"):
-        load_model(forest)
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        as_npy(np.zeros(0, "V1"), (b"|V1", b"|V0")).replace(b"(0,)", b"(9,)"),
-        as_npy(np.zeros(3), (b"(3,), }        ", b"(3000000000,), }")),
-        as_npy(np.zeros(3), (b"(3,), }             ", b"(999999999999999999,)")),
-        as_npy(np.array(["no", "yes", "maybe"])),
-        as_npy(np.zeros((2, 2))),
-        as_npy(np.zeros(2))[:-9],
-        b"nothing",
-    ],
+    "content", [as_npy(np.array(["no", "yes", "maybe"])), as_npy(np.zeros(2))[:-9], b"nothing"]
 )
 def test_arrays_that_cannot_be_are_refused(saved, content):
     rewrite(saved[2] / "arrays.npz", lambda *_: content)
@@ -311,57 +281,6 @@ def test_a_manifest_of_other_types_is_refused_in_a_sentence(saved, alter):
     with pytest.raises(FairfrontierError) as refused:
         load_model(saved[2])
     assert "\n" not in str(refused.value)
-
-
-def claim(folder, n_features, width=None):
-    """Let a saved model say that it has so many features, and its trees likewise."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["facts"]["n_features_in_"] = n_features
-    trees = parse_ubj((folder / "trees.ubj").read_bytes())
-    width = {"num_feature": str(width or n_features)}
-    trees["learner"]["learner_model_param"].update(width)
-    for tree in trees["learner"]["gradient_booster"]["model"]["trees"]:
-        tree["tree_param"].update(width)
-    (folder / "trees.ubj").write_bytes(write_ubj(trees))
-    manifest["files"]["trees.ubj"] = _digest(folder / "trees.ubj")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def test_no_trees_claim_more_features_than_their_model(saved):
-    features = saved[1].n_features_in_
-    claim(saved[2], features, features + 1)
-    load_model(saved[2])
-    claim(saved[2], features, features + 2)
-    with pytest.raises(StoreError, match="its num_feature cannot be right"):
-        load_model(saved[2])
-
-
-def test_a_small_model_claims_no_more_features_than_most_have(saved):
-    claim(saved[2], MOST_FEATURES)
-    load_model(saved[2])
-    claim(saved[2], MOST_FEATURES + 1)
-    with pytest.raises(StoreError, match=r"bytes with 262,145 features is not read\. Fit it on"):
-        load_model(saved[2])
-    # A larger one does.
-    manifest = json.loads((saved[2] / "manifest.json").read_text())
-    (saved[2] / "more").write_bytes(bytes(MOST_FEATURES))
-    manifest["files"]["more"] = _digest(saved[2] / "more")
-    (saved[2] / "manifest.json").write_text(json.dumps(manifest))
-    load_model(saved[2])
-
-
-def test_models_within_a_model_have_its_features(tmp_path):
-    split = make_split(100)
-    train = split.train
-    model = create("reductions", learner="gbdt", learner_parameters={"n_estimators": 2})
-    folder = model.fit(train.X, train.y, groups=train.groups).save(tmp_path / "model")
-    load_model(folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    part = next(each for each in manifest["facts"]["classifiers"] if isinstance(each, dict))
-    part["n_features_in_"] += 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(StoreError, match="its features cannot be right"):
-        load_model(folder)
 
 
 def test_a_manifest_nested_too_deep_is_refused(saved):

@@ -27,8 +27,7 @@ from fairfrontier.prepare.splitting.encoder import (
 )
 from fairfrontier.prepare.splitting.group import Attribute, fit_attributes
 from fairfrontier.prepare.table.column import sort_levels, unique_levels
-from fairfrontier.runtime.errors import ConfigError, DataError, repeated
-from fairfrontier.runtime.foreign.claim import require
+from fairfrontier.runtime.errors import ConfigError, DataError, repeated, require
 
 
 def read_blocks(

@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.base import Classifier, training_weight
-from fairfrontier.train.node import refuse_broken_trees
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
@@ -104,7 +103,7 @@ class RandomForest(Classifier):
         return State(learners={"forest": self.forest_})
 
     def set_state(self, state: State) -> None:
-        """Restore the forest; StoreError for another class, child or feature than there can be."""
+        """Restore the forest; StoreError for one of another class."""
         forest = state.learners["forest"]
         classes = {type(forest), *(type(tree) for tree in forest.estimators_)}
         if classes != {RandomForestClassifier, DecisionTreeClassifier}:
@@ -113,5 +112,4 @@ class RandomForest(Classifier):
                 "not a forest of classification trees.",
                 "Train it again, or restore the folder from where it was saved.",
             )
-        refuse_broken_trees(forest)
         self.forest_ = forest

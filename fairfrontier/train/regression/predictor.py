@@ -11,7 +11,6 @@ import xgboost
 from scipy.special import logit
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.train.node import refuse_broken_trees
 from fairfrontier.train.persistence import State
 
 # Probabilities of a learner are kept this far from 0 and 1 before their logarithm is taken.
@@ -128,17 +127,12 @@ def store_predictors(predictors: Sequence[Predictor]) -> State:
 
 
 def restore_predictors(state: State) -> tuple[Predictor, ...]:
-    """Return the predictors of which ``store_predictors`` made a state.
-
-    StoreError when a tree of scikit-learn has nodes that lead nowhere.
-    """
+    """Return the predictors of which ``store_predictors`` made a state."""
     restored: list[Predictor] = []
     for i, description in enumerate(state.facts["predictors"]):
         values = dict(description)
         made, field, part, prefix = _KINDS[values.pop("kind")]
         if field:
             values[field] = getattr(state, part)[f"{prefix}_{i}"]
-        if made is LearnerPredictor:
-            refuse_broken_trees(values["learner"])
         restored.append(made(**values))
     return tuple(restored)

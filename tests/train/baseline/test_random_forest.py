@@ -52,29 +52,6 @@ def test_it_comes_back_the_same_and_without_a_warning(tmp_path):
     assert back.n_features_in_ == model.n_features_in_
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("left_child", 10**6),  # outside the tree
-        ("right_child", 0),  # back to the root: a walk without end
-        ("left_child", -5),
-        ("feature", 5),  # of 5 features, the sixth
-        ("feature", -3),
-    ],
-)
-def test_trees_that_lead_nowhere_are_refused(tmp_path, field, value):
-    _, model = fit()
-    folder = model.save(tmp_path / "model")
-    tree = model.forest_.estimators_[2].tree_
-    state = tree.__getstate__()
-    nodes = state["nodes"].copy()
-    nodes[field][0] = value
-    tree.__setstate__({**state, "nodes": nodes})
-    replace_forest(folder, model.forest_)
-    with pytest.raises(StoreError, match="lead nowhere"):
-        RandomForest.load(folder)
-
-
 def test_another_learner_is_refused(tmp_path):
     split, model = fit()
     folder = model.save(tmp_path / "model")
@@ -83,19 +60,6 @@ def test_another_learner_is_refused(tmp_path):
         replace_forest(folder, other.fit(split.train.X, y))
         with pytest.raises(StoreError, match="not a forest of classification trees"):
             RandomForest.load(folder)
-
-
-def test_a_leaf_with_one_child_is_refused(tmp_path):
-    _, model = fit()
-    folder = model.save(tmp_path / "model")
-    tree = model.forest_.estimators_[0].tree_
-    state = tree.__getstate__()
-    nodes = state["nodes"].copy()
-    nodes["left_child"][0] = -1
-    tree.__setstate__({**state, "nodes": nodes})
-    replace_forest(folder, model.forest_)
-    with pytest.raises(StoreError, match="lead nowhere"):
-        RandomForest.load(folder)
 
 
 @pytest.mark.parametrize(

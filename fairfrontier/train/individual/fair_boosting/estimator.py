@@ -16,7 +16,7 @@ from sklearn.base import clone
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import as_backend, to_numpy
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import Classifier
@@ -33,7 +33,6 @@ from fairfrontier.train.individual.fair_boosting.learner import (
     require_rows,
     weight_keyword,
 )
-from fairfrontier.train.node import is_valid
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 from fairfrontier.train.registry import method
 from fairfrontier.train.stopping import check_stopping, watch
@@ -319,24 +318,8 @@ class FairBoosting(Classifier):
         )
 
     def set_state(self, state: State) -> None:
-        """Restore the learners, their rates and the history.
-
-        Raises
-        ------
-        StoreError
-            Unless there is one valid learner for each rate.
-        """
-        learners, rate = list(state.learners["rounds"]), state.arrays["rate"]
-        valid = all(
-            is_valid(learner) and learner.n_features_in_ == self.n_features_in_
-            for learner in learners
-        )
-        if len(learners) != len(rate) or not valid:
-            raise StoreError(
-                "The saved learners are inconsistent.",
-                "Train the model again, or restore the folder from where it was saved.",
-            )
-        self.learners_, self.rate_ = learners, rate
+        """Restore the learners, their rates and the history."""
+        self.learners_, self.rate_ = list(state.learners["rounds"]), state.arrays["rate"]
         self.history_ = {key: state.arrays[key] for key in HISTORY}
 
 

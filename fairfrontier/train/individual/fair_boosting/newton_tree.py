@@ -10,8 +10,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
-from fairfrontier.train.node import LEAF, is_downward
 
+# The child and the feature of a leaf.
+LEAF = -1
 # XGBoost splits for a gain above this only.
 SMALLEST_GAIN = np.float32(1e-6)
 
@@ -237,11 +238,3 @@ class NewtonTree(RegressorMixin, BaseEstimator):
             below = below[self.feature_[node[below]] != LEAF]
         values: np.ndarray = self.value_[node]
         return values
-
-    def is_sound(self) -> bool:
-        """Return whether every path down the tree ends in a leaf, as ``predict`` believes."""
-        arrays = (self.feature_, self.threshold_, self.left_, self.right_, self.value_)
-        # Values with axes of their own would be as many for every row.
-        return {array.shape for array in arrays} == {(len(self.left_),)} and is_downward(
-            self.left_, self.right_, self.feature_ != LEAF, self.feature_, self.n_features_in_
-        )

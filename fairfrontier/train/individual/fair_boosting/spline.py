@@ -84,9 +84,3 @@ class Spline(RegressorMixin, BaseEstimator):
         """Return float64 values, shape (n_samples,)."""
         values: np.ndarray = self._bases(X) @ self.coefficient_ + self.intercept_
         return values
-
-    def is_sound(self) -> bool:
-        """Return whether the degree, which memory grows with, is that of the coefficients."""
-        n_knots, n_features = self.knots_.shape
-        wanted = n_features * (n_knots + self.degree - 2)
-        return n_features == self.n_features_in_ and self.coefficient_.shape == (wanted,)
