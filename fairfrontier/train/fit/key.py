@@ -35,7 +35,7 @@ WITHIN = (
     "fairfrontier.runtime.seeds",
 )
 # Write and read what was fitted, in a ``FORMAT`` that is part of the key.
-WITHOUT = ("fairfrontier.train.learner_file", "fairfrontier.train.persistence")
+WITHOUT = ("fairfrontier.train.persistence",)
 # What the numbers of a fit depend on; a new version of one of them requires a new fit.
 LIBRARIES = (
     "array-api-compat",
