@@ -351,7 +351,7 @@ def measure_fit(rounds: int, threads: int) -> list[Record]:
     """Return whole fits on Adult with the published preset against such fits without transport."""
     from fairfrontier import create, learn, load
     from fairfrontier.runtime.home import find_home
-    from fairfrontier.study.method_file import MethodFile
+    from fairfrontier.study.config import MethodFile
 
     split = load("adult", seed=0)
     metric = learn("subspace", split, regress=["sex"])

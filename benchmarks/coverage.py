@@ -37,10 +37,8 @@ import pandas as pd
 from fairfrontier.choose.comparison import bound_scores
 from fairfrontier.debias.tally import Tally
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.bound import bonferroni
-from fairfrontier.evaluate.statistic.cell import count_cells
-from fairfrontier.evaluate.statistic.interval import percentile
-from fairfrontier.evaluate.statistic.rate import NAMES, aggregate_rates, compute_rates
+from fairfrontier.evaluate.statistic.interval import bonferroni, percentile
+from fairfrontier.evaluate.statistic.rate import NAMES, aggregate_rates, compute_rates, count_cells
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.home import find_home

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairfrontier.monitor.files import run_monitor as monitor
     from fairfrontier.prepare.loader import load
     from fairfrontier.runner import run_study
-    from fairfrontier.study.draft.project import init
+    from fairfrontier.study.draft import init
     from fairfrontier.train.postprocess.model import post_process
     from fairfrontier.train.registry import create, load_model
 
@@ -46,7 +46,7 @@ _MODULES = {
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.train.registry",
     "explain": "fairfrontier.choose.explanation",
-    "init": "fairfrontier.study.draft.project",
+    "init": "fairfrontier.study.draft",
     "learn": "fairfrontier.metric.registry",
     "load": "fairfrontier.prepare.loader",
     "load_bundle": "fairfrontier.choose.bundle",

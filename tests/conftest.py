@@ -77,7 +77,7 @@ PROCESSES = (
     "tests/report/test_page.py",
     "tests/runtime/cluster/test_open.py",
     "tests/security/",
-    "tests/study/draft/test_project.py",
+    "tests/study/test_draft.py",
     "tests/test_documents.py",
     "tests/test_release.py",
     "tests/test_runner.py",

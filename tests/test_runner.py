@@ -337,7 +337,7 @@ def test_a_table_unlike_its_description_fails_before_anything_is_written(tmp_pat
 KILLED = """
 import os, signal, sys
 from fairfrontier.runner import run_study
-from fairfrontier.study.searching import search
+from fairfrontier.study import search
 
 measure, done = search._Tuner.tell, []
 

@@ -120,7 +120,7 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
     code = (
         "import fairfrontier as ff\n"
         "from fairfrontier.runtime.finder import list_names\n"
-        "from fairfrontier.study.method_file import MethodFile\n"
+        "from fairfrontier.study.config import MethodFile\n"
         "from pathlib import Path\n"
         "assert ff.load('german').train.X.shape == (800, 62)\n"
         "assert list(list_names('study', Path())) == ['german']\n"

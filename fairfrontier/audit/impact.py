@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from scipy.stats import fisher_exact, norm
 
 from fairfrontier.evaluate.statistic.interval import Z, effective_size, wilson
-from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.evaluate.statistic.rate import divide
 from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
 from fairfrontier.prepare.table.score_table import cross, name_cells
 from fairfrontier.report.finding import name_pool

@@ -40,8 +40,7 @@ from fairfrontier.audit.subject import (
 )
 from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Measure
 from fairfrontier.evaluate.statistic.interval import wilson
-from fairfrontier.evaluate.statistic.rate import Direction
-from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.evaluate.statistic.rate import Direction, divide
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.table.audit_table import AuditRows
 from fairfrontier.runtime.errors import ConfigError, nearest

@@ -11,13 +11,14 @@ from scipy.special import ndtr
 
 from fairfrontier.choose.mixture import TOLERANCE, find_mixture, list_margins
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.bound import (
+from fairfrontier.evaluate.statistic.interval import (
     Shares,
     bonferroni,
     clopper_pearson,
+    invert_wilson,
     propagate_imprecision,
+    widen,
 )
-from fairfrontier.evaluate.statistic.interval import invert_wilson, widen
 from fairfrontier.evaluate.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def init(config: InitConfig) -> None:
     """Draft a dataset and a study for a table, as commented YAML to be corrected."""
-    from fairfrontier.study.draft.project import draft_project
+    from fairfrontier.study.draft import draft_project
 
     draft = draft_project(config.table, config)
     show(f"{draft.table.name}: {draft.summary}.")

@@ -11,8 +11,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.encoder import EncoderConfig
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.cluster.config import ClusterConfig
-from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.method_file import MethodFile
+from fairfrontier.study.config import MethodFile, StudyConfig
 
 MODELS: dict[str, Any] = {
     "dataset": DatasetConfig,

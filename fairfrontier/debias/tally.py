@@ -18,7 +18,7 @@ from fairfrontier.evaluate.statistic.interval import (
     percentile,
     wilson,
 )
-from fairfrontier.evaluate.statistic.resampling import average_known, resample_sums
+from fairfrontier.evaluate.statistic.rate import average_known, resample_sums
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.objective import Objective, read_costs
 from fairfrontier.train.postprocess.roc.curve import BOUNDED

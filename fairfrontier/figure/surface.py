@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.last_move import recall_last_moves
-from fairfrontier.evaluate.certificate.worst_move import Move
+from fairfrontier.evaluate.certificate.worst_move import Move, recall_last_moves
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,

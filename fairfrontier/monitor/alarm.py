@@ -4,7 +4,7 @@ Of the probability α of any false alarm half is for limits, if there are any. O
 rates that are compared with the reference, half is spent on confidence intervals of their reference
 values, which hold all at once (Clopper and Pearson, Bonferroni), since the reference is a sample as
 well; half on evidence that a rate is outside of its interval, the same for every rate (Bonferroni);
-see `fairfrontier.evaluate.statistic.sequential`.
+see `fairfrontier.evaluate.statistic.drift`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.statistic.interval import wilson
-from fairfrontier.evaluate.statistic.resampling import divide
-from fairfrontier.evaluate.statistic.sequential import (
+from fairfrontier.evaluate.statistic.drift import (
     Projection,
     accumulate_evidence,
     bound_rate,
@@ -26,6 +24,8 @@ from fairfrontier.evaluate.statistic.sequential import (
     within_difference,
     within_ratio,
 )
+from fairfrontier.evaluate.statistic.interval import wilson
+from fairfrontier.evaluate.statistic.rate import divide
 from fairfrontier.monitor.config import Limit
 from fairfrontier.monitor.count import COUNTED
 from fairfrontier.monitor.history import History

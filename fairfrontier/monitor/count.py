@@ -15,8 +15,7 @@ import pandas as pd
 from fairfrontier.choose.bundle import Bundle, read_ids
 from fairfrontier.choose.reference import OTHER, count_column
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
-from fairfrontier.evaluate.statistic.drift import compare_counts
-from fairfrontier.evaluate.statistic.sequential import BATCHES
+from fairfrontier.evaluate.statistic.drift import BATCHES, compare_counts
 from fairfrontier.prepare.table.stream import read_names
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms

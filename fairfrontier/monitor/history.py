@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fairfrontier.evaluate.statistic.sequential import BATCHES
+from fairfrontier.evaluate.statistic.drift import BATCHES
 from fairfrontier.monitor.config import (
     LEAST_ALPHA,
     Limit,

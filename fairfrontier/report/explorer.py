@@ -20,10 +20,10 @@ from fairfrontier.report.finding import show_setting
 from fairfrontier.report.histogram import tabulate_scores
 from fairfrontier.report.plain import aims_at_individuals, find_groups
 from fairfrontier.study.config import DEFAULT_PROFILE, split_name
+from fairfrontier.study.expand import needs_groups
 from fairfrontier.study.mixture import pivot_measures
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
-from fairfrontier.study.saved_model import needs_groups
 
 # Rates of a level, where the results have them; some of them are of all of its rows.
 RATES = (

@@ -31,12 +31,12 @@ from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
+from fairfrontier.study.expand import list_models
 from fairfrontier.study.frontier import list_fits, name_columns
 from fairfrontier.study.mixture import trace_mixtures
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import SCHEMA, Searched, StudyResults
 from fairfrontier.study.run import StudyRun
-from fairfrontier.study.saved_model import list_models
 
 KIND = "results"
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.statistic.histogram import BINS, SUMS
 from fairfrontier.evaluate.statistic.interval import wilson
-from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.evaluate.statistic.rate import BINS, SUMS, divide
 from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.expand import Planned

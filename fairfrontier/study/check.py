@@ -104,8 +104,8 @@ def _list_mentions(study: StudyConfig) -> Iterator[tuple[str, str]]:
 
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.evaluate.certificate.certificate import name_budget
-    from fairfrontier.evaluate.coverage import list_groups
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.evaluate.verb import list_groups
 
     known = MEASURES.all()
     task = dataset.label.task

@@ -65,8 +65,8 @@ def list_objectives(task: Task) -> list[str]:
 
 def list_whole(task: Task) -> list[str]:
     """Return the measures of a task that have a value of all rows, which can be good or bad."""
-    from fairfrontier.evaluate.coverage import list_groups
     from fairfrontier.evaluate.measure.registry import MEASURES
+    from fairfrontier.evaluate.verb import list_groups
 
     return sorted(
         name

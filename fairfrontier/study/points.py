@@ -13,7 +13,7 @@ from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Lo
 from fairfrontier.evaluate.certificate.box import bound_part
 from fairfrontier.evaluate.certificate.certificate import certify_part
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.histogram import SUMS, count_scores
+from fairfrontier.evaluate.statistic.rate import SUMS, count_scores
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.kept import digest_metric, load_metric

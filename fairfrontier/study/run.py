@@ -39,8 +39,7 @@ from fairfrontier.study.points import points_key
 from fairfrontier.study.publication import find_reproduction
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import Searched, StudyResults, build_results
-from fairfrontier.study.searching.kept import keep_search, recall_search
-from fairfrontier.study.searching.trial import collect_trial
+from fairfrontier.study.search import collect_trial, keep_search, recall_search
 from fairfrontier.study.stage import (
     RunContext,
     determine_text_encoder,
@@ -249,7 +248,7 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
         load_cluster(options.cluster, options.home)
     plan = expand(resolved)
     if resolved.study.search is not None:
-        from fairfrontier.study.searching.space import leave_out_searched
+        from fairfrontier.study.search import leave_out_searched
 
         plan = leave_out_searched(plan, resolved, options.home)
     refuse_certificates([planned.group for planned in plan], options.home)
@@ -388,7 +387,7 @@ def _search(
     study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any]
 ) -> StudyRun:
     """Return the run with the fits of its search in the plan."""
-    from fairfrontier.study.searching.search import Search
+    from fairfrontier.study.search import Search
 
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     new: set[str] = set()

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier.choose.comparison import bound_scores, compare, find_needed_rows
-from fairfrontier.evaluate.statistic.bound import bonferroni
-from fairfrontier.evaluate.statistic.interval import newcombe, wilson
+from fairfrontier.evaluate.statistic.interval import bonferroni, newcombe, wilson
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.study.frontier import orient
 from fairfrontier.train.prediction import Prediction

@@ -17,8 +17,8 @@ from fairfrontier.evaluate.certificate.adversarial_gap import (
     trace_gap,
 )
 from fairfrontier.evaluate.certificate.certificate import Certificate, centre_logits, certify_rows
-from fairfrontier.evaluate.coverage import list_groups
 from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Audit, MeasureRow, Need
+from fairfrontier.evaluate.verb import list_groups
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.prediction import Prediction
 

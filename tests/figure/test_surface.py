@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier import learn
-from fairfrontier.evaluate.certificate.last_move import recall_last_moves
+from fairfrontier.evaluate.certificate.worst_move import recall_last_moves
 from fairfrontier.figure.surface import (
     ARROWS,
     GRID,

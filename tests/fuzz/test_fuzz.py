@@ -47,7 +47,7 @@ from fairfrontier.prepare.draft.draft import draft_dataset
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
-from fairfrontier.study.draft.project import init
+from fairfrontier.study.draft import init
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options as check_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate.statistic.sequential import (
+from fairfrontier.evaluate.statistic.drift import (
     BATCHES,
     accumulate_evidence,
     within,

@@ -20,17 +20,16 @@ import pytest
 
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
-from fairfrontier.evaluate.statistic.histogram import BINS, SUMS
+from fairfrontier.evaluate.statistic.rate import BINS, SUMS
 from fairfrontier.report.explorer import LIBRARY, list_commands, tabulate_explorer
 from fairfrontier.report.page import render_report
 from fairfrontier.report.summary import build_summary
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.study.expand import Planned
+from fairfrontier.study.expand import Planned, needs_groups
 from fairfrontier.study.frontier import list_fits, summarise
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults, build_results
-from fairfrontier.study.saved_model import needs_groups
 from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study
 

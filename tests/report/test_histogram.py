@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.evaluate.statistic.histogram import BINS, SUMS, count_scores
 from fairfrontier.evaluate.statistic.interval import wilson
+from fairfrontier.evaluate.statistic.rate import BINS, SUMS, count_scores
 from fairfrontier.report import histogram
 from fairfrontier.report.histogram import LEVELS, average_counts, tabulate_scores
 from tests.evaluate.made import make_part

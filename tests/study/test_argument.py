@@ -4,7 +4,7 @@ import pytest
 
 from fairfrontier.metric.registry import METRICS
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.argument import check_names, check_types
+from fairfrontier.study.resolve import check_names, check_types
 from fairfrontier.train.registry import METHODS
 
 

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.store import Store
-from fairfrontier.study import saved_model
-from fairfrontier.study.expand import Planned
-from fairfrontier.study.saved_model import COLUMNS, list_models
+from fairfrontier.study import expand
+from fairfrontier.study.expand import COLUMNS, Planned, list_models
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
@@ -17,7 +16,7 @@ MEMBERS = (Member(1, {"n_estimators": 3}, {"preset": "b"}), Member(0, {"n_estima
 @pytest.fixture
 def groups(monkeypatch):
     # The datasets are those of the repository, the stores are not.
-    monkeypatch.setattr(saved_model, "key", lambda group, store, _: key(group, store, ROOT))
+    monkeypatch.setattr(expand, "key", lambda group, store, _: key(group, store, ROOT))
     plain = FitGroup("german", "plain", "gbdt", None, None, "train", 1, MEMBERS)
     ruled = FitGroup(
         "german", "ruled", "gbdt", None, None, "train", 1, MEMBERS, then={"method": "hardt"}

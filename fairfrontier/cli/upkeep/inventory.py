@@ -22,7 +22,7 @@ from fairfrontier.report.files import KIND as COPY
 from fairfrontier.runtime.store import STORE, Store, list_folders
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
-from fairfrontier.study.searching.kept import KIND as SEARCH
+from fairfrontier.study.search import KIND as SEARCH
 from fairfrontier.train.fit.kept import KIND as FIT
 
 RESULTS = Path("data", "results")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
-from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import normal
+from fairfrontier.evaluate.statistic.rate import read_codes
 from fairfrontier.runtime.seeds import uniforms
 
 # Cross-fitting of a function of the score: bins of equal mass, and folds of rows.

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from fairfrontier.evaluate.statistic.cell import Cells, count_cells
-from fairfrontier.evaluate.statistic.rank import rank
-from fairfrontier.evaluate.statistic.rate import Direction, RateTable, aggregate, tabulate_rates
+from fairfrontier.evaluate.statistic.interval import rank
+from fairfrontier.evaluate.statistic.rate import (
+    Cells,
+    Direction,
+    RateTable,
+    aggregate,
+    count_cells,
+    tabulate_rates,
+)
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.prediction import Prediction, task_of

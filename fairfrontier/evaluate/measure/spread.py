@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
-from fairfrontier.evaluate.statistic.cell import find_memberships, read_codes
 from fairfrontier.evaluate.statistic.interval import (
     bound_length,
     draw_noise,
     effective_size,
     estimate_variance,
 )
-from fairfrontier.evaluate.statistic.resampling import Outcomes, count_outcomes, divide_right
+from fairfrontier.evaluate.statistic.rate import (
+    Outcomes,
+    count_outcomes,
+    divide_right,
+    find_memberships,
+    read_codes,
+)
 
 SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
 SENSEI += "treatment and disparate impact, 2017"

@@ -2,15 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
-from fairfrontier.evaluate.statistic.cell import Cells
 from fairfrontier.evaluate.statistic.interval import effective_size, wilson
-from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.prediction import Prediction, task_of
+
+# Right and wrong rows counted by cell, shares of them, and bootstrap draws of their sums.
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Sums over the rows of each cell, of which there may be several axes.
+
+    A row of weight w that is right with probability r counts w(1 − r) as wrong and wr as right.
+    ``count`` has shape (n_cells,), ``mass`` (n_cells, 2) the sums of what is wrong and right, and
+    ``square`` (n_cells, 2, 2) the sums of their products.
+    """
+
+    count: np.ndarray
+    mass: np.ndarray
+    square: np.ndarray
+
+
+def count_outcomes(
+    cell: np.ndarray, right: np.ndarray, weight: np.ndarray, n_cells: int
+) -> Outcomes:
+    """Count the rows of each cell, 0 to n_cells − 1; ``right`` is the probability of being so."""
+    choice = right.astype(np.intp)
+    if (choice == right).all() and (weight == 1).all():
+        rows = np.bincount(2 * cell + choice, minlength=2 * n_cells).reshape(n_cells, 2)
+        square = rows[..., None] * np.eye(2)
+        return Outcomes(rows.sum(axis=-1), rows.astype(np.float64), square)
+    halves = (weight * (1 - right), weight * right)
+    mass = np.stack([np.bincount(cell, half, n_cells) for half in halves], axis=-1)
+    square = np.stack(
+        [np.stack([np.bincount(cell, a * b, n_cells) for b in halves], axis=-1) for a in halves],
+        axis=-1,
+    )
+    return Outcomes(np.bincount(cell, minlength=n_cells), mass, square)
+
+
+def divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return quotients; NaN where the denominator is not positive."""
+    out = np.full(below.shape, np.nan)
+    np.divide(above, below, out=out, where=below > 0)
+    return out
+
+
+def divide_right(mass: np.ndarray) -> np.ndarray:
+    """Return the share that is right of sums of shape (..., 2); NaN where there is nothing."""
+    return divide(mass[..., 1], mass.sum(axis=-1))
+
+
+def average_known(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return the mean of what is not NaN along an axis; NaN where nothing is."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    total = np.where(known, values, 0.0).sum(axis=axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def resample_sums(
+    mass: np.ndarray, square: np.ndarray, replicates: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return bootstrap draws of sums over rows with weights or fractional decisions.
+
+    A row bootstrap with Poisson(1) repetitions gives the sums Σ_i m_i a_i of a group of rows the
+    mean Σ a_i (``mass``, shape (..., 2)) and the covariance Σ a_i a_iᵀ (``square``, (..., 2, 2)).
+    These are normal draws with the same two moments, independent between groups, clipped at 0, of
+    shape (replicates, ..., 2).
+
+    References
+    ----------
+    Chamandy, Muralidharan, Najmi and Naidu, "Estimating uncertainty for massive data streams",
+    2012 (the Poisson bootstrap).
+    """
+    normals = rng.standard_normal((replicates, *mass.shape))
+    # The Cholesky factor of each 2 × 2 matrix by hand: it may be singular.
+    first = np.sqrt(square[..., 0, 0])
+    below = np.divide(square[..., 0, 1], first, out=np.zeros_like(first), where=first > 0)
+    second = np.sqrt(np.maximum(square[..., 1, 1] - below**2, 0.0))
+    draws = np.empty_like(normals)
+    draws[..., 0] = mass[..., 0] + first * normals[..., 0]
+    draws[..., 1] = mass[..., 1] + below * normals[..., 0] + second * normals[..., 1]
+    return np.maximum(draws, 0.0)
+
 
 Direction = Literal["higher", "lower", "zero", "none"]
 
@@ -180,3 +265,177 @@ def aggregate_rates(rates: np.ndarray) -> dict[str, np.ndarray]:
     """Return every aggregate of rates of shape (..., n_levels, n_rates), by name."""
     values = {each.name: each.compute(rates) for each in AGGREGATIONS}
     return {**values, "gap_max": compute_gap_max(rates), "gap_rms": compute_gap_rms(rates)}
+
+
+# Rows counted by group, label and decision, from which all group measures are computed.
+
+# Beyond this many cells the joint table over all attributes would cost more than the rows.
+JOINT_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Outcomes):
+    """Sums over the rows of each level (of one attribute or cross product), label and decision.
+
+    With weight w and decision h (the probability of deciding 1), a row counts w(1 − h) towards
+    the decision 0 and wh towards the decision 1. ``count`` has shape (n_levels, 2), ``mass``
+    (n_levels, 2, 2), and ``square[k, y, d, e]`` sums w²·h_d·h_e, with h_0 = 1 − h and h_1 = h.
+    ``favourable`` is the decision that is good for the person.
+    """
+
+    levels: tuple[str, ...]
+    favourable: int = 1
+
+
+def find_memberships(attributes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the attributes that say whether a row belongs: those with the levels yes and no.
+
+    Texts have one for every family of terms that they may mention. A row may belong to several.
+    """
+    return tuple(name for name, levels in attributes.items() if set(levels) == {"no", "yes"})
+
+
+def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
+    """Count the rows of a part for every attribute and every pair of attributes.
+
+    With more than two classes the label becomes 1 and the decision whether the class is right, so
+    that the accuracy can be read from the cells.
+
+    The keys are ``""`` (all rows), each attribute, and each pair as ``"sex×race"``. A cross product
+    leaves out the combinations that no row has. Two memberships make no pair. DataError when a
+    group code or a label is out of range.
+
+    Cost O(n) whatever the number of attributes: the rows are counted once over the joint index
+    of all attributes, and every table is a sum over axes of that. Where the joint table would be
+    large (65,536 cells), each pair is counted separately; a pair with more cells than that and
+    than rows is left out, since it could not be estimated.
+    """
+    label, decision = _binary(prediction, part)
+    attributes = dict(part.attributes)
+    names = list(attributes)
+    sizes = [len(levels) for levels in attributes.values()]
+    columns = [read_codes(part, name, size) for name, size in zip(attributes, sizes, strict=True)]
+    memberships = set(find_memberships(attributes))
+    pairs = [
+        (a, b)
+        for a, b in combinations(range(len(sizes)), 2)
+        # A cross product is crossed already; memberships are many, and overlap anyway.
+        if not any("×" in names[i] for i in (a, b))
+        and not {names[a], names[b]} <= memberships
+        and 4 * sizes[a] * sizes[b] <= max(JOINT_LIMIT, part.n_samples)
+    ]
+    wanted: list[tuple[int, ...]] = [(), *((a,) for a in range(len(sizes))), *pairs]
+    if 4 * math.prod(sizes) <= JOINT_LIMIT:
+        blocks: list[tuple[int, ...]] = [tuple(range(len(sizes)))]
+    else:
+        blocks = wanted[::-1]
+    tables: dict[tuple[int, ...], Outcomes] = {}
+    weight = np.asarray(part.weight)
+    for block in blocks:
+        if block not in tables:
+            shape = [sizes[a] for a in block]
+            joint = _count([columns[a] for a in block], shape, label, decision, weight)
+            for axes in wanted:
+                if axes not in tables and set(axes) <= set(block):
+                    tables[axes] = _sum_out(joint, block, axes)
+    result: dict[str, Cells] = {}
+    for axes in wanted:
+        table = tables[axes]
+        levels = ["×".join(crossed) for crossed in product(*(attributes[names[a]] for a in axes))]
+        kept = np.flatnonzero(table.count.sum(axis=1)) if len(axes) == 2 else np.arange(len(levels))
+        result["×".join(names[a] for a in axes)] = Cells(
+            table.count[kept],
+            table.mass[kept],
+            table.square[kept],
+            tuple(levels[k] for k in kept),
+            int(task_of(part) == "multiclass" or part.favourable != 0),
+        )
+    return result
+
+
+def read_codes(part: Part, attribute: str, size: int) -> np.ndarray:
+    """Return the group codes of an attribute; DataError when one is not below ``size``."""
+    codes = np.asarray(part.group(attribute))
+    if codes.size and (codes.min() < 0 or codes.max() >= size):
+        raise DataError(
+            f"The groups {attribute!r} of {part.dataset}/{part.name} have codes outside their "
+            f"{size} levels.",
+            "Prepare the part again: each row needs one of the levels.",
+        )
+    return codes
+
+
+def _binary(prediction: Prediction, part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """Return 0/1 labels and decisions."""
+    y = np.asarray(part.y)
+    if task_of(part) == "multiclass":
+        return np.ones(y.shape[0], dtype=np.int64), (prediction.decision == y).astype(np.float64)
+    if y.size and (y.min() < 0 or y.max() > 1):
+        raise DataError(
+            f"The labels of {part.dataset}/{part.name} are not all 0 or 1.",
+            "Give the dataset a label with two classes, or measure a regression.",
+        )
+    return y, prediction.decision
+
+
+def _count(
+    columns: list[np.ndarray],
+    sizes: list[int],
+    label: np.ndarray,
+    decision: np.ndarray,
+    weight: np.ndarray,
+) -> Outcomes:
+    """Count rows by the columns, one axis for each, and by label."""
+    index = np.zeros(label.shape[0], dtype=np.intp)
+    for column, size in zip(columns, sizes, strict=True):
+        index *= size
+        index += column
+    index *= 2
+    index += label
+    shape = (*sizes, 2)
+    flat = count_outcomes(index, decision, weight, math.prod(shape))
+    return Outcomes(
+        flat.count.reshape(shape), flat.mass.reshape(*shape, 2), flat.square.reshape(*shape, 2, 2)
+    )
+
+
+def _sum_out(joint: Outcomes, block: tuple[int, ...], axes: tuple[int, ...]) -> Outcomes:
+    """Sum a joint table over the attributes that are not in ``axes``; flatten those that are."""
+    dropped = tuple(position for position, a in enumerate(block) if a not in axes)
+    count, mass, square = (
+        sums.sum(axis=dropped).reshape(-1, *sums.shape[len(block) :])
+        for sums in (joint.count, joint.mass, joint.square)
+    )
+    return Outcomes(count, mass, square)
+
+
+# Scores of two classes, counted by group and bin.
+
+# Bins of equal width over [0, 1]; the last one holds 1.
+BINS = 20
+SUMS = ("n", "negative", "positive", "score", "square")
+
+
+def count_scores(score: np.ndarray, part: Part) -> pd.DataFrame:
+    """Count the rows of a part of two classes by score, in all and for every level.
+
+    Columns ``group`` (``""`` or ``attribute=level``), ``bin``, ``n`` rows, the weights of
+    ``negative`` and of ``positive`` labels, and the sums of weighted ``score`` and ``square``
+    weight. Bins without rows are left out. O(n) for each attribute.
+    """
+    y, weight = np.asarray(part.y), np.asarray(part.weight)
+    position = np.minimum((score * BINS).astype(np.intp), BINS - 1)
+    summed = (None, weight * (1 - y), weight * y, weight * score, weight**2)
+    tables = []
+    for attribute, levels in {"": ("",), **part.attributes}.items():
+        cell = position
+        if attribute:
+            cell = position + BINS * read_codes(part, attribute, len(levels))
+        counts = [np.bincount(cell, each, BINS * len(levels)) for each in summed]
+        kept = np.flatnonzero(counts[0])
+        names = [f"{attribute}={level}" if attribute else "" for level in levels]
+        table = pd.DataFrame(
+            {"group": np.array(names, dtype=object)[kept // BINS], "bin": kept % BINS}
+        )
+        tables.append(table.assign(**{name: c[kept] for name, c in zip(SUMS, counts, strict=True)}))
+    return pd.concat(tables, ignore_index=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fairfrontier import create, learn, load
-from fairfrontier.evaluate.certificate import last_move
-from fairfrontier.evaluate.certificate.last_move import recall_last_moves
+from fairfrontier.evaluate.certificate import worst_move
+from fairfrontier.evaluate.certificate.worst_move import recall_last_moves
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.registry import load_model
 from tests.train.individual.budro.problems import find_optimum
@@ -82,7 +82,7 @@ def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, mon
     for each in found:
         left[each.row] -= each.mass
     assert left.min() > -1e-9
-    monkeypatch.setattr(last_move, "BLOCK", 16)
+    monkeypatch.setattr(worst_move, "BLOCK", 16)
     assert recall_last_moves(model, *rows, weight) == found
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate.certificate.price_map import PriceMaps, _read_hull
+from fairfrontier.evaluate.certificate.adversarial_gap import PriceMaps, _read_hull
 
 
 def make_maps(n=40):

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate.measure.class_gap import compute_class_gap_abs, compute_class_gap_rms
+from fairfrontier.evaluate.measure.group import compute_class_gap_abs, compute_class_gap_rms
 from fairfrontier.evaluate.statistic.rate import TNR, TPR, compute_gap_rms
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.train.prediction import Prediction

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from fairfrontier.evaluate.measure.disparity import find_distances
+from fairfrontier.evaluate.measure.loss import find_distances
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.train.prediction import Prediction
 from tests.evaluate.made import make_part, make_regression, make_rows, mix

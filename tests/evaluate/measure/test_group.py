@@ -271,14 +271,14 @@ def test_many_levels_are_counted_pair_by_pair(monkeypatch):
     h = (score >= 0.5).astype(float)
     part = make_part(y, groups, attributes, weight=np.random.default_rng(0).random(2000))
     joint = tabulate(Prediction(score, h), part)
-    monkeypatch.setattr("fairfrontier.evaluate.statistic.cell.JOINT_LIMIT", 8)
+    monkeypatch.setattr("fairfrontier.evaluate.statistic.rate.JOINT_LIMIT", 8)
     pairs = tabulate(Prediction(score, h), part)
     pd.testing.assert_frame_equal(joint, pairs, rtol=1e-10)
 
 
 def test_pairs_with_more_cells_than_rows_are_left_out(monkeypatch):
     y, groups, score, attributes = make_rows(60, levels=(4, 5))
-    monkeypatch.setattr("fairfrontier.evaluate.statistic.cell.JOINT_LIMIT", 8)
+    monkeypatch.setattr("fairfrontier.evaluate.statistic.rate.JOINT_LIMIT", 8)
     h = (score >= 0.5).astype(float)
     table = tabulate(Prediction(score, h), make_part(y, groups, attributes), ["gap_max"])
     assert table["group"].tolist() == ["attribute0", "attribute1"]

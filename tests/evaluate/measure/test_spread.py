@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
-from fairfrontier.evaluate.statistic.cell import count_cells
+from fairfrontier.evaluate.statistic.rate import count_cells
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.prediction import Prediction

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from fairfrontier.evaluate.statistic.bound import bonferroni, clopper_pearson, propagate_imprecision
-from fairfrontier.evaluate.statistic.interval import Z, newcombe, wilson
+from fairfrontier.evaluate.statistic.interval import (
+    Z,
+    bonferroni,
+    clopper_pearson,
+    newcombe,
+    propagate_imprecision,
+    wilson,
+)
 
 
 def test_bonferroni_shares_an_error():

@@ -1,6 +1,6 @@
 import numpy as np
 
-from fairfrontier.evaluate.statistic.histogram import BINS, count_scores
+from fairfrontier.evaluate.statistic.rate import BINS, count_scores
 from tests.evaluate.made import make_part
 
 

@@ -30,7 +30,7 @@ from fairfrontier.evaluate.statistic.interval import (
     widen,
     wilson,
 )
-from fairfrontier.evaluate.statistic.resampling import resample_sums
+from fairfrontier.evaluate.statistic.rate import resample_sums
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (1, 10), (5, 10), (10, 10), (137, 1000)])

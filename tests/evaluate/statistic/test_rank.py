@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.evaluate.statistic.rank import rank
+from fairfrontier.evaluate.statistic.interval import rank
 
 NUMBERS = st.integers(-3, 3).map(float)
 

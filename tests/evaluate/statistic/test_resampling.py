@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate.statistic.resampling import average_known, count_outcomes, divide_right
+from fairfrontier.evaluate.statistic.rate import average_known, count_outcomes, divide_right
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import rel_entr
 from scipy.stats import binom, binomtest
 
-from fairfrontier.evaluate.statistic.sequential import (
+from fairfrontier.evaluate.statistic.drift import (
     BATCHES,
     PRIOR_ROWS,
     accumulate_evidence,

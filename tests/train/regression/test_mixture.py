@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.evaluate.measure.disparity import find_distances
+from fairfrontier.evaluate.measure.loss import find_distances
 from tests.train.regression.made import classes, fit
 
 

@@ -1,33 +1,156 @@
-"""Searching a study's settings: first those that serve its objective, then the budgets between."""
+"""What a trial of a search came to: its points, or why it failed."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import BEST, ENSEMBLE, MethodRow, SearchConfig, StudyConfig
+from fairfrontier.runtime.errors import (
+    ClusterError,
+    ConfigError,
+    FairfrontierError,
+    StoreError,
+    explain_missing,
+)
+from fairfrontier.runtime.finder import list_names
+from fairfrontier.runtime.source import file_digest
+from fairfrontier.runtime.store import canonical_json, hash_file
+from fairfrontier.study.config import (
+    BEST,
+    ENSEMBLE,
+    Dimension,
+    MethodRow,
+    SearchConfig,
+    StudyConfig,
+    ThenRow,
+)
 from fairfrontier.study.expand import Planned, expand_rows
 from fairfrontier.study.frontier import orient, summarise
-from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.mixture import KEYS, pivot_measures
-from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED
-from fairfrontier.study.searching.ensemble import Tuned, choose_learner, gather_members
+from fairfrontier.study.resolve import ResolvedStudy, Resolver
+from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
+from fairfrontier.study.stage import InterruptedRun
+from fairfrontier.train.baseline.learner import explain_refusal
 
 if TYPE_CHECKING:
     import optuna
+
+    from fairfrontier.study.run import StudyRun
+
+
+# They would end every other trial, too: the disk, the workers, or who interrupts the run.
+ENDING = (StoreError, ClusterError, OSError, CancelledError, InterruptedRun)
+# Characters of another library's message that are told.
+LONGEST = 300
+
+
+def collect_trial(fits: Sequence[Any], measures: Sequence[Any]) -> pd.DataFrame | str:
+    """Return the points of a trial, or why it has none, from the futures of its stages.
+
+    Whatever a fit raises is the trial's failure, except ``ENDING`` and errors of Dask, which are
+    raised. Of a measure only errors that a user can mend are failures.
+    """
+    try:
+        for future in fits:
+            future.result()
+    except Exception as error:
+        if _ends_search(error):
+            raise
+        return _describe(error)
+    try:
+        tables = [future.result() for future in measures]
+    except FairfrontierError as error:
+        if _ends_search(error):
+            raise
+        return error.fault
+    points: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    return points
+
+
+def _ends_search(error: Exception) -> bool:
+    foreign = any(cls.__module__.startswith("distributed") for cls in type(error).__mro__)
+    return foreign or isinstance(error, ENDING)
+
+
+def _describe(error: Exception) -> str:
+    """Return an error in one sentence: of another library its type, and the first line it says."""
+    if isinstance(error, ModuleNotFoundError):
+        error = explain_missing(error) or error
+    if isinstance(error, FairfrontierError):
+        return error.fault
+    said = (str(error).strip().splitlines() or [""])[0].strip().removesuffix(".")
+    text = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    raised = f"The fit raised {type(error).__name__}"
+    # Its constructor escapes what would steer a terminal.
+    return FairfrontierError(f"{raised}: {text}." if text else f"{raised}.", "").fault
+
+
+# Which settings that a search tried make an ensemble.
+
+MEMBERS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A row, parameters of its space that were tried, and the objective there."""
+
+    row: SearchedRow
+    parameters: Mapping[str, Any]
+    value: float
+
+
+def choose_learner(
+    row: SearchedRow, told: Mapping[str, Sequence[Tuned]], resolver: Resolver
+) -> str | None:
+    """Return the base whose settings make a row's ensemble: of its learner, or the best of all.
+
+    None where no base has two settings that can be members.
+    """
+    learner = row.row.parameters.get("learner")
+    able = [
+        base
+        for base, tuned in told.items()
+        if len(tuned) > 1
+        and tuned[0].row.method == (learner or tuned[0].row.method)
+        and _may_join(tuned[0].row, resolver)
+    ]
+    return max(able, key=lambda base: max(each.value for each in told[base]), default=None)
+
+
+def _may_join(row: SearchedRow, resolver: Resolver) -> bool:
+    """Return whether a row's settings can be members: of rows, labels and weights alone."""
+    plain = not (row.row.sweeps or row.row.metric or row.row.noise)
+    return plain and explain_refusal(resolver.methods.find(row.method)) is None
+
+
+def gather_members(told: Sequence[Tuned], resolver: Resolver) -> dict[str, Any]:
+    """Return an ensemble's learner and settings: the best that were tried of one row."""
+    method, own = told[0].row.method, told[0].row.row
+    fixed = {**resolver.read_preset(method, own.preset), **own.parameters}
+    ranked = sorted(told, key=attrgetter("value"), reverse=True)
+    distinct = {canonical_json(each.parameters): each.parameters for each in ranked}
+    # A list of values would be a sweep.
+    return {
+        "learner": method,
+        "settings": [[{**fixed, **each} for each in distinct.values()][:MEMBERS]],
+    }
+
+
+# Searching a study's settings: first those that serve its objective, then the budgets between.
 
 # Settings of a row that are tried at once: a constant, so that none depends on the workers.
 BATCH = 4
@@ -477,3 +600,176 @@ class _Tuner:
             self._sampler = optuna.create_study(direction="maximize", sampler=sampler)
         space = {name: dimension.distribution for name, dimension in self.row.space.items()}
         return self._sampler.ask(space)
+
+
+# Where a search looks: spaces that methods accept, and rows that are left to it.
+
+
+def leave_out_searched(
+    plan: tuple[Planned, ...], resolved: ResolvedStudy, home: Path
+) -> tuple[Planned, ...]:
+    """Return the fits of a plan whose settings are no matter of the study's search.
+
+    A ConfigError refuses a search that has nothing to choose, or values that methods do not accept.
+    """
+    resolver = Resolver(resolved.study, home, resolved.where)
+    rows = list_searched(resolved.study, resolver)
+    if not rows:
+        raise ConfigError(
+            f"{resolved.where}: search has nothing to choose.",
+            "Leave parameters of a row open that its conf/methods has under space, or take it out.",
+        )
+    for row in rows:
+        refuse_space(row, resolver)
+    labels = {row.label for row in rows}
+    return tuple(
+        planned
+        for planned in plan
+        if "frontier" not in planned.blocks or planned.group.method not in labels
+    )
+
+
+def refuse_space(row: SearchedRow, resolver: Resolver) -> None:
+    """Raise a ConfigError for an end or a choice of a row's space that its method refuses.
+
+    It is one that is refused both beside the method's defaults and beside what the row says: what
+    is refused beside other values alone is a trial that fails.
+    """
+    searched = [(row.method, row.row, name, each) for name, each in row.space.items()]
+    if row.dial is not None and not row.listed:
+        rule = row.row.then if row.of_rule else None
+        own = (row.method, row.row) if rule is None else (rule.method, rule)
+        searched.append((*own, *row.dial))
+    for method, given, name, dimension in searched:
+        around = _list_parameters(method, given, resolver)
+        for end, value in _list_ends(dimension):
+            refusal = _find_refusal(method, around, {name: value}, resolver)
+            if refusal is not None:
+                raise ConfigError(
+                    f"conf/methods/{method}.yaml: space.{name}: {end} is {value!r}, which {method} "
+                    "refuses.",
+                    _name_mend(dimension, refusal),
+                ) from refusal
+
+
+def _list_parameters(method: str, given: MethodRow | ThenRow, resolver: Resolver) -> dict[str, Any]:
+    """Return the parameters of a row, of lists the first values."""
+    preset = resolver.read_preset(method, given.preset)
+    listed = {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in given.parameters.items()
+    }
+    return {**preset, **listed}
+
+
+def _list_ends(dimension: Dimension) -> Iterator[tuple[str, Any]]:
+    """Yield the ends of a range, or the values of a list, as they are proposed."""
+    if dimension.choices is not None:
+        yield from (("a choice", value) for value in dimension.choices)
+        return
+    whole = isinstance(dimension.low, int) and isinstance(dimension.high, int)
+    for end, value in (("low", dimension.low), ("high", dimension.high)):
+        yield end, value if whole else dimension.read(float(value or 0))
+
+
+def _find_refusal(
+    method: str, around: Mapping[str, Any], value: Mapping[str, Any], resolver: Resolver
+) -> ConfigError | None:
+    """Return why a method refuses a value; None where it takes it by itself or in its row."""
+    refusal = None
+    contexts: Sequence[Mapping[str, Any]] = ({}, around)
+    for context in contexts:
+        try:
+            resolver.try_model(method, {**context, **value}, f"methods.{method}")
+        except ConfigError as error:
+            refusal = refusal or error
+        except TypeError:
+            # It has parameters without a default, which the row gives.
+            continue
+        else:
+            return None
+    return refusal
+
+
+def _name_mend(dimension: Dimension, refusal: ConfigError) -> str:
+    if "valid integer" in refusal.mend and dimension.choices is None:
+        return "Give low and high as whole numbers."
+    return refusal.mend
+
+
+# The outcome of a study's search in the store: a second run finds its fits without a search.
+
+KIND = "search"
+FILE = "search.json"
+
+
+def keep_search(study: StudyRun, search: Search) -> None:
+    """Keep what was tried, unless a trial failed, which may not fail again.
+
+    ``study`` is the run as it was before the search.
+    """
+    outcome = search.outcome
+    if outcome.failed:
+        return
+    rows = [
+        [label, row.model_dump(mode="json", exclude_unset=True), shown]
+        for label, row, shown in outcome.rows
+    ]
+    kept = {"trials": outcome.trials, "absent": outcome.absent, "rows": rows}
+    description = _describe_search(_plan_first(study, search))
+    # `fairfrontier clean` finds there what belongs to the study.
+    told = description | {"plan": _list_points(replace(study, plan=tuple(search.plan_tried())))}
+    with study.store.writing(KIND, study.store.key(KIND, description), told) as folder:
+        (folder / FILE).write_text(json.dumps(kept), encoding="utf-8")
+
+
+def recall_search(study: StudyRun) -> StudyRun:
+    """Return the run with the fits of its search in the plan, if the store has all of them.
+
+    Otherwise it is returned as it is: a search that was interrupted, or of which a trial would have
+    other points by now, is searched again, and finds those of its trials that are the same.
+    """
+    if study.study.search is None:
+        return study
+
+    resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
+    search = Search(study.study, study.study.search, resolver)
+    first = _plan_first(study, search)
+    if not first.is_known:
+        return study
+    key = study.store.key(KIND, _describe_search(first))
+    files = study.store.list_files(KIND, key)
+    if files is None:
+        return study
+    kept = json.loads(files[FILE].read_text(encoding="utf-8"))
+    for label, row, shown in kept["rows"]:
+        search.record(label, MethodRow.model_validate(row), shown)
+    tried = replace(study, plan=tuple(search.plan_tried()))
+    if not tried.is_known or _list_points(tried) != study.store.peek(KIND, key).get("plan"):
+        return study
+    searched = Searched(kept["trials"], 0, 0, (), kept["absent"])
+    plan = (*study.plan, *search.outcome.planned.values())
+    recalled = replace(study, plan=plan, searched=searched)
+    return recalled if recalled.is_complete else study
+
+
+def _list_points(study: StudyRun) -> list[dict[str, str]]:
+    return [{"points": key} for key in study.points]
+
+
+def _plan_first(study: StudyRun, search: Search) -> StudyRun:
+    """Return the run of the fits that are known before the search."""
+    return replace(study, plan=(*study.plan, *search.plan_first()))
+
+
+def _describe_search(first: StudyRun) -> dict[str, Any]:
+    """Return what decides a search; keys of points tell of data, libraries and methods' code."""
+    return {
+        "study": first.study.model_dump(mode="json"),
+        "first": first.points,
+        "methods": {
+            name: hash_file(path) for name, path in list_names("method", first.home).items()
+        },
+        "source": file_digest(),
+        "optuna": version("optuna"),
+    }

@@ -8,7 +8,7 @@ import pytest
 from distributed.comm import CommClosedError
 
 from fairfrontier.runtime.errors import ClusterError, DataError, StoreError
-from fairfrontier.study.searching.trial import LONGEST, collect_trial
+from fairfrontier.study.search import LONGEST, collect_trial
 from fairfrontier.study.stage import InterruptedRun
 
 

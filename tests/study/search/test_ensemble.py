@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.study.searching.test_search import begin, pretend
+from tests.study.search.test_search import begin, pretend
 
 
 def find_members(tried):

@@ -12,14 +12,13 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import MethodRow, SearchConfig
-from fairfrontier.study.method_file import Dimension
+from fairfrontier.study.config import Dimension, MethodRow, SearchConfig
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.run import start_study
-from fairfrontier.study.searching.search import BATCH, HOPELESS, Search, list_searched
+from fairfrontier.study.search import BATCH, HOPELESS, Search, list_searched
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.registry import METHODS
 

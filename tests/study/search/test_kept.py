@@ -10,10 +10,10 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.store import Store
+from fairfrontier.study import search
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
-from fairfrontier.study.searching import search
-from fairfrontier.study.searching.kept import KIND, recall_search
+from fairfrontier.study.search import KIND, recall_search
 from tests.project import make_project
 
 STUDY = """

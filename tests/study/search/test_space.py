@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.method_file import MethodFile
+from fairfrontier.study.config import MethodFile
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options
 from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds

@@ -1,1 +1,0 @@
-"""Searching the settings of a study."""
