@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.certificate import (
-    SMALLEST_PROBABILITY,
-    choose_rows,
-    name_budget,
-)
-from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, Need, measure
+from fairfrontier.evaluate.certificate.certificate import SMALLEST_PROBABILITY, choose_rows
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
@@ -149,7 +143,6 @@ def _read_hull(
 
 
 Loss = Literal["log", "error"]
-VARGO = "Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, ICLR 2021"
 # How far a bootstrap draw may be from its optimum, as a share of its gap.
 DRAW_TOLERANCE = 1e-3
 
@@ -445,25 +438,3 @@ def _draw_counts(n: int, replicates: int, generator: np.random.Generator) -> np.
     for draw in range(replicates):
         counts[draw] = np.bincount(generator.integers(n, size=n), minlength=n)
     return counts
-
-
-def show_gaps(audit: Audit, loss: Loss) -> Iterator[MeasureRow]:
-    """Yield the gap for each budget, with its bootstrap interval."""
-    for certificate in audit.gaps:
-        for gap in certificate.gaps if certificate.loss == loss else ():
-            yield MeasureRow(name_budget(gap.budget), gap.value, gap.n, gap.low, gap.high)
-
-
-LOSSES: tuple[tuple[str, str, Loss, Need], ...] = (
-    ("adversarial_gap", "Log loss", "log", "score"),
-    ("adversarial_error_gap", "Share of errors", "error", "decision"),
-)
-for name, what, kind, need in LOSSES:
-    measure(
-        name,
-        what=f"{what} that similar rows add to the mean in the worst case, within a budget",
-        needs=["gap", need],
-        task=["binary", "multiclass"],
-        direction="lower",
-        reference=VARGO,
-    )(partial(show_gaps, loss=kind))

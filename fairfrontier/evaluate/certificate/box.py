@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.certificate import centre, choose_rows, name_budget
-from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
+from fairfrontier.evaluate.certificate.certificate import centre, choose_rows
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
@@ -120,20 +119,6 @@ def bound_part(
     high = np.maximum(train.X.max(axis=0), X.max(axis=0))
     noise = 1e-2 * generator.normal(size=X.shape)
     return bound_box(network, X, metric, budgets, low, high, noise=noise)
-
-
-@measure(
-    "dif_box",
-    what="Lower bound of the mean output distance to similar rows in the data's range, for nets",
-    needs=["box"],
-    task=["binary", "multiclass"],
-    direction="lower",
-    reference="Yurochkin and Sun, SenSeI, ICLR 2021",
-)
-def show_bounds(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the bound for each budget; there is no upper bound."""
-    for bound in audit.boxes:
-        yield MeasureRow(name_budget(bound.budget), bound.value, bound.n, bound.value, np.nan)
 
 
 def _move_freely(

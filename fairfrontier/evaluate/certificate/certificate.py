@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -149,20 +148,6 @@ def choose_rows(
 def name_budget(budget: float) -> str:
     """Return the group of a certificate in points.parquet: ``budget=0.1``."""
     return f"budget={budget:g}"
-
-
-@measure(
-    "dif",
-    what="Largest mean output distance between rows and similar rows, within a budget",
-    needs=["certificate"],
-    task=["binary", "multiclass"],
-    direction="lower",
-    reference="Yurochkin and Sun, SenSeI, ICLR 2021",
-)
-def show_certificates(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield R̂(h) over the data rows for each budget, between its two bounds."""
-    for found in audit.certificates:
-        yield MeasureRow(name_budget(found.budget), found.value, found.n, found.value, found.upper)
 
 
 class _Pairs:

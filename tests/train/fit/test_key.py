@@ -163,7 +163,6 @@ def test_other_words_in_every_file_move_no_method(copy, reworded, quick):
         ("prepare/source/download.py", "def ", "async def "),
         ("metric/subspace.py", "1e-14", "1e-13"),
         ("train/persistence.py", "def ", "async def "),
-        ("train/persistence.py", "def ", "async def "),
         ("train/fit/group.py", "minimum: int = 10", "minimum: int = 11"),
         ("train/fit/fitting.py", "time.monotonic()", "time.time()"),
         ("evaluate/verb.py", "def ", "async def "),
