@@ -26,7 +26,7 @@ from fairfrontier.train.noisy.rate import RATE_CELLS
 
 # Completion of options imports this module, and takes no pandas.
 if TYPE_CHECKING:
-    from fairfrontier.prepare.table.audit_table import DecisionColumns
+    from fairfrontier.prepare.table.role import DecisionColumns
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
@@ -367,6 +367,6 @@ class AuditConfig(ResultOptions):
 
     def columns(self) -> DecisionColumns:
         """Return the columns of the table that are read."""
-        from fairfrontier.prepare.table.audit_table import DecisionColumns
+        from fairfrontier.prepare.table.role import DecisionColumns
 
         return DecisionColumns(**{name: getattr(self, name) for name in TABLE})

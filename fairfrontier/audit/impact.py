@@ -18,8 +18,7 @@ from scipy.stats import fisher_exact, norm
 
 from fairfrontier.evaluate.statistic.interval import Z, effective_size, wilson
 from fairfrontier.evaluate.statistic.rate import divide
-from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
-from fairfrontier.prepare.table.score_table import cross, name_cells
+from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, cross, name_cells
 from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.errors import DataError
 

@@ -16,8 +16,8 @@ from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.audit.subject import Findings, Progress, read_subject
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.split import Split
-from fairfrontier.prepare.table.audit_table import AuditRows, Confusion, read_confusion, read_pairs
-from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.prepare.table.role import AuditRows, Confusion, read_confusion, read_pairs
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture

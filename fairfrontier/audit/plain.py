@@ -42,7 +42,7 @@ from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Measure
 from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.rate import Direction, divide
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.prepare.table.audit_table import AuditRows
+from fairfrontier.prepare.table.role import AuditRows
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture

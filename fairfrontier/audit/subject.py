@@ -28,9 +28,9 @@ from fairfrontier.prepare.row import refuse_versions
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
 from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
 from fairfrontier.prepare.splitting.partition import split_seed
-from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, check_unknown, read_audited
 from fairfrontier.prepare.table.column import sort_levels
-from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, check_unknown, read_audited
 from fairfrontier.prepare.text.version import make_versions
 from fairfrontier.report.finding import Finding
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest

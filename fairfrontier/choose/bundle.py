@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from fairfrontier.choose.judgement import (
@@ -27,11 +26,9 @@ from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.embedding.saved import TOKENIZER
-from fairfrontier.prepare.encoded import EncodedRows
-from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.prepare.table.batch_column import BatchColumn
+from fairfrontier.prepare.row import EncodedRows, RowEncoder
+from fairfrontier.prepare.table.column import Cells
 from fairfrontier.prepare.table.frame import to_pandas
-from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.draft import restore
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.foreign.array_file import read_numbers
@@ -455,21 +452,15 @@ def find_needed(model: Any, attributes: Sequence[str]) -> tuple[str, ...]:
 def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of rows as they are written, and the words that seed their draws.
 
-    They are those of a column, else the index; see `number_ids`.
+    They are those of a column, else the index; see `Cells.ids`.
     """
     if column is not None and column not in frame:
         raise ConfigError(
             f"The table has no column {column!r} of row ids.",
             "Add it: draws belong to row ids. Or name another one with row_id (--row-id).",
         )
-    values = frame.index.to_series() if column is None else frame[column]
-    cells = pa.array(values, from_pandas=True)
-    if isinstance(cells, pa.ChunkedArray):
-        cells = cells.combine_chunks()
-    start = frame.index.start if isinstance(frame.index, pd.RangeIndex) else 0
-    written = BatchColumn(cells, column or "index", "row-id", Path("The table"), start)
-    names, words = number_ids(written)
-    return np.asarray(names.to_numpy(zero_copy_only=False)), words
+    values = frame.index.to_series(name="index") if column is None else frame[column]
+    return Cells(values, "row-id", "The table").ids()
 
 
 def _spread(values: np.ndarray, accepted: np.ndarray) -> Any:

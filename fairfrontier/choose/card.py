@@ -27,7 +27,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
-from fairfrontier.prepare.table.column import used_columns
+from fairfrontier.prepare.table.rows import used_columns
 from fairfrontier.report.finding import (
     FOLDER,
     embed,

@@ -20,7 +20,7 @@ from fairfrontier.figure.explanation import draw_explanation
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.frame import to_pandas
-from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.option import RESULTS, check_again

@@ -18,7 +18,7 @@ from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.loader import FittedTable, fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.split import Part
-from fairfrontier.prepare.table.table import read_table
+from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.train.prediction import task_of

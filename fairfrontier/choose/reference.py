@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.text import WORDS
-from fairfrontier.prepare.encoded import EncodedRows
-from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.prepare.table.column import as_levels, used_columns
+from fairfrontier.prepare.row import EncodedRows, RowEncoder
+from fairfrontier.prepare.table.column import as_levels
+from fairfrontier.prepare.table.rows import used_columns
 
 # The most bins of a feature, of the scores, and the most levels that are counted by name.
 FEATURE_BINS, SCORE_BINS, LEVELS = 10, 50, 100

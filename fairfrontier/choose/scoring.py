@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairfrontier.choose.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
-from fairfrontier.prepare.table.stream import (
-    Batch,
+from fairfrontier.prepare.table.reader import (
+    Block,
     check_stamps,
     check_table,
     read_names,
@@ -184,7 +184,7 @@ def check_score(
             f"Name the file {out.with_suffix(SUFFIXES[0]).name}.",
         )
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
-    return used | named
+    return {**named, **used}
 
 
 def find_columns(
@@ -242,7 +242,7 @@ def read_frames(
 
 def _read_batches(
     bundle: Bundle, path: Path, columns: Mapping[str, str], answers: int = 0
-) -> Iterator[Batch]:
+) -> Iterator[Block]:
     numbers = len(bundle.encoder.encoder.feature_names) + len(bundle.encoder.classes) + answers
     rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // numbers))
     return read_rows(path, columns, rows, bundle.encoder.config.source)

@@ -13,7 +13,7 @@ import pandas as pd
 from fairfrontier.choose.bundle import Bundle, ClassifierBundle, RegressorBundle
 from fairfrontier.choose.judgement import Above, OneClass, predict_numbers
 from fairfrontier.choose.reference import describe_rows
-from fairfrontier.prepare.encoded import EncodedRows
+from fairfrontier.prepare.row import EncodedRows
 from fairfrontier.runtime.errors import ConfigError, nearest
 
 # What differs between the classes in the reference of a bundle.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import LevelNames
-from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
+from fairfrontier.prepare.table.role import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share, name_table

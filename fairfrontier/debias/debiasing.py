@@ -14,8 +14,8 @@ from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.fitting import Facts, fit_ramps, fit_thresholds, merge_codes
 from fairfrontier.debias.tally import RATES
 from fairfrontier.prepare.table.column import tell_spellings
-from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable, name_cells
-from fairfrontier.prepare.table.stream import check_stamps, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, stamp_table
+from fairfrontier.prepare.table.role import ScoreBatch, ScoreColumns, ScoreTable, name_cells
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.recall import Stamp
 from fairfrontier.runtime.seeds import derive_integer, uniforms

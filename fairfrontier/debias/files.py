@@ -27,7 +27,7 @@ from fairfrontier.debias.debiasing import (
 )
 from fairfrontier.debias.figure import draw_curve, draw_groups, draw_rules
 from fairfrontier.debias.tally import GIVEN, RATES, Estimate, Tally, describe_doubt
-from fairfrontier.prepare.table.score_table import name_cells
+from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.report.finding import Finding, RowFile, name_pool, write_finding
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.study.drawing import Picture

@@ -15,7 +15,7 @@ from fairfrontier.evaluate.certificate.certificate import Certificate
 from fairfrontier.evaluate.measure.registry import MEASURES, Audit, Measure
 from fairfrontier.evaluate.statistic.rate import find_memberships
 from fairfrontier.prepare.split import Part, Task
-from fairfrontier.prepare.table.score_table import cross
+from fairfrontier.prepare.table.role import cross
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.prediction import Prediction, predict_part, task_of
 

@@ -16,7 +16,7 @@ from fairfrontier.choose.bundle import Bundle, read_ids
 from fairfrontier.choose.reference import OTHER, count_column
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
 from fairfrontier.evaluate.statistic.drift import BATCHES, compare_counts
-from fairfrontier.prepare.table.stream import read_names
+from fairfrontier.prepare.table.reader import read_names
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 

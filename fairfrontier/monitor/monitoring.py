@@ -25,7 +25,7 @@ from fairfrontier.monitor.alarm import (
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
 from fairfrontier.monitor.count import KEYS, Groups, PeriodRows, Tally, count_labels, count_period
 from fairfrontier.monitor.history import History, check_history, name_kept, read_history, read_kept
-from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, digest_table, stamp_table
 from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import hash_file

@@ -24,8 +24,13 @@ from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
-from fairfrontier.prepare.table.column import list_compared, list_levels, refuse_absent
-from fairfrontier.prepare.table.table import Table, type_rows
+from fairfrontier.prepare.table.rows import (
+    Table,
+    list_compared,
+    list_levels,
+    refuse_absent,
+    type_rows,
+)
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names

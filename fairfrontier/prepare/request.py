@@ -15,7 +15,7 @@ from fairfrontier.prepare.size import stays_in_files
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.plan import SelectOn
-from fairfrontier.prepare.table.table import list_files
+from fairfrontier.prepare.table.file import list_sources
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.recall import recall
@@ -104,7 +104,7 @@ def _fingerprint(request: SplitRequest, home: Path) -> str:
             # Loading refuses any other file.
             files.append(str(file.sha256))
         else:
-            files.extend(map(hash_file, list_files(file, config.source, home, path.parent)))
+            files.extend(map(hash_file, list_sources(file, config.source, home, path.parent)))
     description: dict[str, Any] = {
         "files": files,
         "config": config.shape(),

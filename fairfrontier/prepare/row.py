@@ -5,43 +5,40 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, TypeAdapter
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Unseen
+from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Condition, Unseen
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
-from fairfrontier.prepare.encoded import EncodedRows, Refusals
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
-from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
-from fairfrontier.prepare.table.cell import (
-    clean_typed,
-    find_doubtful,
-    mask_numbers,
-    rewrite_numbers,
-    rewrite_typed,
-)
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
     as_levels,
+    find_doubtful,
+    mask_numbers,
+    parse_numbers,
+    read_column,
+    rewrite_numbers,
+    unique_levels,
+)
+from fairfrontier.prepare.table.rows import (
     find_rows,
+    find_wrong,
     join_dummies,
     list_numbers,
-    own_column,
-    parse_numbers,
     policy_of,
-    tidy_column,
-    unique_levels,
     used_columns,
 )
 from fairfrontier.prepare.text.corpus import prepare_texts
@@ -52,6 +49,71 @@ from fairfrontier.runtime.thread import count_cores
 FILE, TEXT = "encoder.json", "text"
 # Of a row, in all sets: a bundle's own limits are those of whoever made it.
 MOST_VERSIONS = 2**12
+
+
+@dataclass(eq=False)
+class Refusals:
+    """Why each of so many rows is refused; only the first reason counts.
+
+    ``texts[code[i]]`` is the reason of row i, empty where there is none.
+    """
+
+    n_samples: int
+    texts: list[str] = field(default_factory=lambda: [""])
+
+    def __post_init__(self) -> None:
+        self.code = np.zeros(self.n_samples, dtype=np.int32)
+
+    def add(self, rows: np.ndarray, reason: str) -> None:
+        """Refuse rows, a mask, that are not refused yet."""
+        rows = rows & (self.code == 0)
+        if rows.any():
+            self.code[rows] = len(self.texts)
+            self.texts.append(reason)
+
+    def add_infinite(self, answers: np.ndarray) -> np.ndarray:
+        """Refuse the accepted rows whose answers, (n_accepted, n_answers), are not all finite.
+
+        Returns a mask of the others among them.
+        """
+        finite = np.isfinite(answers).all(axis=1)
+        rows = np.zeros(self.n_samples, dtype=bool)
+        rows[self.accepted] = ~finite
+        self.add(rows, "the model gives no finite answer")
+        return np.asarray(finite)
+
+    @property
+    def accepted(self) -> np.ndarray:
+        """A mask of the rows that are not refused."""
+        return np.asarray(self.code == 0)
+
+    @property
+    def reasons(self) -> np.ndarray:
+        """The reason of every row, an array of str; empty where it is not refused."""
+        return np.array(self.texts, dtype=object)[self.code]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows as arrays.
+
+    ``X`` is float64 of shape (n_samples, n_features), ``groups`` int64 of shape (n_samples,
+    n_attributes) with −1 where a row is of no group, and ``columns`` the cleaned columns. Where
+    ``refusals`` has a reason, X means nothing. ``unseen`` has a mask, bool of shape (n_samples,),
+    for every column with levels that training had not.
+    """
+
+    X: np.ndarray
+    groups: np.ndarray
+    columns: pd.DataFrame
+    refusals: Refusals
+    unseen: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def count_unseen(self) -> dict[str, int]:
+        """Return how many accepted rows have a level of a column that training had not."""
+        accepted = self.refusals.accepted
+        counts = {name: int((rows & accepted).sum()) for name, rows in self.unseen.items()}
+        return {name: count for name, count in counts.items() if count}
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,26 +213,23 @@ class RowEncoder:
         """
         plain = read_json(folder / FILE)
         config = DatasetConfig.model_validate(plain["dataset"])
-        attributes = read_attributes(plain["attributes"], config)
-        blocks = read_blocks(plain["encoder"], config, attributes)
+        attributes = TypeAdapter(tuple[Attribute, ...]).validate_python(plain["attributes"])
+        encoder = Encoder.from_json(plain["encoder"])
         if config.features.text is not None and config.text is not None:
             text = load_encoder(folder / TEXT, count_cores())
             names = tuple(map(str, plain["text"]["names"]))
             if len(names) != text.dimension:
                 raise ValueError("it has not one name for every number of a text")
-            blocks = (*blocks, TextBlock(config.text.column, names, encoder=text))
-        encoder = Encoder(blocks)
+            block = TextBlock(config.text.column, names, encoder=text)
+            encoder = Encoder((*encoder.blocks, block))
         config.limits.check("features", len(encoder.feature_names), FILE, "Leave columns out")
-        classes = tuple(map(str, plain["classes"]))
+        kinds = TypeAdapter(tuple[Annotated[str, Field(max_length=LONGEST_NAME)], ...])
+        classes, levels = map(kinds.validate_python, (plain["classes"], plain["levels"]))
+        unseen = TypeAdapter(Unseen).validate_python(plain["unseen"])
         few = len(classes) < 2 and config.label.task != "regression"
-        if max(map(len, classes), default=0) > LONGEST_NAME:
-            raise ValueError(f"a class has a name of more than {LONGEST_NAME} letters")
-        if not blocks or repeated(encoder.feature_names) or repeated(classes) or few:
+        if not encoder.blocks or repeated(encoder.feature_names) or repeated(classes) or few:
             raise ValueError("it has no features or classes, or two of one name")
-        if plain["unseen"] not in get_args(Unseen):
-            raise ValueError(f"{plain['unseen']!r} is not what happens to unseen levels")
-        levels = read_levels(plain["levels"], config.label, classes)
-        return cls(config, encoder, attributes, classes, levels, plain["unseen"])
+        return cls(config, encoder, attributes, classes, levels, unseen)
 
     @property
     def text_block(self) -> TextBlock | None:
@@ -302,7 +361,8 @@ class RowEncoder:
             When a label is none of the study's table, or no finite number.
         """
         label = self.config.label
-        column = self._strip(frame[label.column])
+        numeric = label.column in list_numbers(self.config)
+        column = self._read(frame[label.column], is_number=numeric)
         if label.positive is None:
             numbers = parse_numbers(column).to_numpy()
             doubtful = find_doubtful(frame[label.column], self.config.source)
@@ -353,20 +413,24 @@ class RowEncoder:
         self, frame: pd.DataFrame, required: Collection[str], refusals: Refusals
     ) -> pd.DataFrame:
         """Return features and groups with their types; refuse rows by cells of what is required."""
-        numbers, _ = used_columns(self.config)
-        read = self.list_read(frame.columns, self.names)
-        stripped = {name: self._strip(frame[name]) for name in read}
-        for name in list_numbers(self.config):
-            if name in stripped and (name in required or name in self.config.rows.keep):
-                doubtful = find_doubtful(frame[name], self.config.source)
+        config = self.config
+        numbers, _ = used_columns(config)
+        computed, raw = {*list_numbers(config)}, dict[str, pd.Series]()
+        for name in self.list_read(frame.columns, self.names):
+            raw[name] = self._read(frame[name], is_number=name in computed)
+            if name in computed and (name in required or name in config.rows.keep):
+                doubtful = find_doubtful(frame[name], config.source)
                 refusals.add(doubtful, f"{name} is in doubt: its point may stand between thousands")
-        for name, dummies in self.config.source.dummies.items():
-            if {*dummies} <= {*stripped}:
-                one = self.config.source.model_copy(update={"dummies": {name: dummies}})
-                found = pd.DataFrame({dummy: stripped[dummy] for dummy in dummies})
-                stripped[name] = join_dummies(found, one, "The table")[name]
-        cleaned = self._read_texts(stripped, refusals)
-        self._filter(stripped, refusals)
+        for name, dummies in config.source.dummies.items():
+            if {*dummies} <= {*raw}:
+                one = config.source.model_copy(update={"dummies": {name: dummies}})
+                raw[name] = join_dummies(pd.DataFrame(raw), one, "The table")[name]
+        cleaned = self._read_texts(raw, refusals)
+        for name, condition in config.rows.keep.items():
+            # What is known later only, as an outcome is, can have no column here.
+            if name in raw:
+                passed = find_rows(_numeric(raw, name, condition), {name: condition}, "", "")
+                refusals.add(~passed, f"{name} is outside of what the model was made for")
         # Columns whose missing cells are of a group.
         grouped = {
             each.column
@@ -374,31 +438,20 @@ class RowEncoder:
             if each.others is not None or MISSING_LEVEL in (each.codes or {})
         }
         for name in dict.fromkeys((*self.columns, *self._find_columns(self.names))):
-            if name not in stripped or name in cleaned:
+            if name not in raw or name in cleaned:
                 continue
-            column, numeric = stripped[name], name in numbers
-            absent = column.isna().to_numpy()
-            policy = policy_of(name, self.config, numeric=numeric)
-            if numeric:
-                column = parse_numbers(column)
-                values = column.to_numpy()
-                wrong = {
-                    "no number": np.isnan(values) & ~absent,
-                    "infinite": np.isinf(values),
-                    "too large": np.abs(values) > LARGEST,
-                }
-                for what, rows in wrong.items():
-                    if name in required:
-                        refusals.add(rows, f"{name} is {what}")
-            else:
-                column = as_levels(column)
-                if policy == "category":
-                    column = column.fillna(MISSING_LEVEL)
+            numeric = name in numbers
+            column = parse_numbers(raw[name]) if numeric else as_levels(raw[name])
+            absent = (raw[name] if numeric else column).isna().to_numpy()
+            policy = policy_of(name, config, numeric=numeric)
             filled = policy in ("mean", "median", "category") and name in self.columns
             filled |= policy == "category" and name in grouped
-            if name in required and (not filled or name in self.config.rows.drop_missing):
+            for reason, rows in find_wrong(raw[name], column).items() if numeric else ():
+                if name in required:
+                    refusals.add(rows, f"{name} is {reason}")
+            if name in required and (not filled or name in config.rows.drop_missing):
                 refusals.add(absent, f"{name} is missing")
-            cleaned[name] = column
+            cleaned[name] = column.fillna(MISSING_LEVEL) if policy == "category" else column
         return pd.DataFrame(cleaned, index=frame.index)
 
     def _find_unseen(self, columns: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -438,34 +491,18 @@ class RowEncoder:
         present = set(columns)
         return tuple(name for name in dict.fromkeys(named) if name in present)
 
-    def _filter(self, columns: Mapping[str, pd.Series], refusals: Refusals) -> None:
-        """Refuse rows that the dataset leaves out, by those of its conditions that can be seen.
-
-        A condition on what is known later only, as an outcome is, can have no column here.
-        """
-        for name, condition in self.config.rows.keep.items():
-            if name in columns:
-                column = columns[name]
-                if condition.by_value:
-                    column = parse_numbers(column)
-                passed = find_rows(pd.DataFrame({name: column}), {name: condition}, "rows.keep", "")
-                refusals.add(~passed, f"{name} is outside of what the model was made for")
-
-    def _strip(self, column: pd.Series) -> pd.Series:
+    def _read(self, column: pd.Series, *, is_number: bool) -> pd.Series:
         """Return a column as the study's reader left it."""
         text, source = self.config.text, self.config.source
-        parquet = source.format == "parquet"
-        column = own_column(column)
-        if column.name in source.ages:
-            # Days may be times.
-            column = as_levels(column)
-        if parquet:
-            column = rewrite_typed(tidy_column(column), source)
-        else:
-            column = clean_typed(column, source)
-        if column.name in list_numbers(self.config):
-            column = mask_numbers(column, source)
-        return as_levels(column).str.lower() if text and column.name in text.lower else column
+        read = read_column(column, source)
+        read = mask_numbers(read, source) if is_number else read
+        return as_levels(read).str.lower() if text and read.name in text.lower else read
+
+
+def _numeric(columns: Mapping[str, pd.Series], name: str, condition: Condition) -> pd.DataFrame:
+    """Return a column that a condition is on, of which what is no number is missing."""
+    column = columns[name]
+    return pd.DataFrame({name: parse_numbers(column) if condition.by_value else column})
 
 
 def refuse_versions(count: int, config: DatasetConfig) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.source.fetch import peek
-from fairfrontier.prepare.table.parquet import parquet_errors
-from fairfrontier.prepare.table.table import list_files
+from fairfrontier.prepare.table.file import list_sources
+from fairfrontier.prepare.table.reader import reading
 from fairfrontier.runtime.cluster.partition import count_memory
 from fairfrontier.runtime.errors import ConfigError
 
@@ -53,7 +53,7 @@ def estimate_bytes(source: Source, home: Path, folder: Path) -> int:
     total = 0
     for file in source.path:
         if not file.sources:
-            paths = list_files(file, source, home, folder)
+            paths = list_sources(file, source, home, folder)
         elif (here := peek(file, home, folder)) is not None:
             paths = [here]
         else:
@@ -71,6 +71,6 @@ def estimate_bytes(source: Source, home: Path, folder: Path) -> int:
 def _count_cells(path: Path) -> int:
     import pyarrow.parquet as pq
 
-    with parquet_errors(path):
+    with reading(path):
         facts = pq.read_metadata(path)
     return int(facts.num_rows) * int(facts.num_columns)

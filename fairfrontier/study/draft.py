@@ -13,8 +13,8 @@ from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.document import write_comment, write_remark, write_value
 from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_dataset
+from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import fit_table, make_request
-from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError

@@ -14,7 +14,7 @@ from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.choose.explanation import Explanation, draw_rows, explain_table
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
-from fairfrontier.prepare.table import stream
+from fairfrontier.prepare.table import text
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.text_file import read_csv
 from tests.choose.test_bundle import choose
@@ -91,7 +91,7 @@ def test_rows_of_a_table_are_drawn_the_same_in_any_batches(folders, raw, tmp_pat
     drawn = draw_rows(raw, 120)
     assert len(drawn) == 120
     assert whole.index.equals(drawn.index[drawn["age"] >= 20])
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(text, "BLOCK_BYTES", 2000)
     pd.testing.assert_frame_equal(explain_table(config).values, whole)
 
 

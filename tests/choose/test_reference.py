@@ -10,7 +10,7 @@ import pandas as pd
 
 from fairfrontier.choose.reference import describe_rows
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.encoded import EncodedRows, Refusals
+from fairfrontier.prepare.row import EncodedRows, Refusals
 
 CONFIG = {
     "dataset": "loans",

@@ -14,7 +14,7 @@ from fairfrontier.choose.config import ScoreConfig
 from fairfrontier.choose.scoring import score
 from fairfrontier.cli import score_command as command
 from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.prepare.table import stream
+from fairfrontier.prepare.table import text
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.choose.test_bundle import choose
 
@@ -55,7 +55,7 @@ def test_tables_of_every_form_are_decided_as_a_frame_is(
     bundle, table, tmp_path, monkeypatch, form, rows
 ):
     monkeypatch.setattr(scoring, "BATCH_ROWS", rows)
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 40 * rows)
+    monkeypatch.setattr(text, "BLOCK_BYTES", 40 * rows)
     path = tmp_path / f"table.{form}"
     if form == "folder":
         path.mkdir()

@@ -11,14 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.collection import read_blocks
 from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.table.audit_table import DecisionColumns, read_audited
-from fairfrontier.prepare.table.cell import clean_typed
-from fairfrontier.prepare.table.column import as_levels, parse_numbers
-from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
-from fairfrontier.prepare.table.sniff import read_raw
-from fairfrontier.prepare.table.stream import read_names, read_rows
+from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.table.column import as_levels, clean_typed, parse_numbers
+from fairfrontier.prepare.table.reader import cut_table, read_names, read_rows
+from fairfrontier.prepare.table.role import DecisionColumns, ScoreColumns, ScoreTable, read_audited
 
 N = 60
 NAMES = ["score", "race", "grade", "hired"]
@@ -168,8 +165,8 @@ def read_as_dask(path, names):
         path = path.with_suffix(".parquet")
         path.write_bytes(raw.parquet)
         source = source.model_copy(update={"path": Source(path=str(path)).path})
-    blocks = read_blocks(source, path.parent, path.parent)
-    frame = pd.concat([each.compute(scheduler="sync") for each in blocks.frames])
+    found = cut_table(source, path.parent, path.parent)
+    frame = pd.concat([piece.read() for piece in found.pieces])
     return {name: (list_levels(frame[name]), parse_numbers(frame[name])) for name in frame}
 
 

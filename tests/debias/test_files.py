@@ -18,7 +18,7 @@ from fairfrontier.debias.figure import PANELS_AT_MOST
 from fairfrontier.debias.files import FILES, write_debiasing
 from fairfrontier.figure.frontier import ROWS_AT_MOST
 from fairfrontier.prepare.split import Split
-from fairfrontier.prepare.table import score_table
+from fairfrontier.prepare.table import role
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.text_file import read_csv
 from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
@@ -122,7 +122,7 @@ def test_the_curve_starts_at_the_rule_and_holds_the_unmodified_classifier(done):
 def test_chunks_and_order_change_no_decision(done, tmp_path, monkeypatch):
     _, folder = done
     whole = pd.read_parquet(folder / "decisions.parquet")
-    monkeypatch.setattr(score_table, "BATCH_ROWS", 10)
+    monkeypatch.setattr(role, "BATCH_ROWS", 10)
     run(make_scores().sample(frac=1, random_state=3), tmp_path, labels="y", pool_below=0)
     again = pd.read_parquet(tmp_path / "decisions.parquet")
     pd.testing.assert_frame_equal(

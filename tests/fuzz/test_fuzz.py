@@ -44,8 +44,8 @@ from fairfrontier.monitor.monitoring import watch
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig
 from fairfrontier.prepare.draft.draft import draft_dataset
+from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import load
-from fairfrontier.prepare.table.sniff import read_raw
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.draft import init
 from fairfrontier.study.expand import expand, load_study

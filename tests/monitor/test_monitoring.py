@@ -164,7 +164,7 @@ def test_counts_do_not_depend_on_how_a_table_is_read(keep, tmp_path, monkeypatch
     whole = keep(rows, "W1").history.counts
     shutil.rmtree(tmp_path / "history")
     monkeypatch.setattr(scoring, "BATCH_ROWS", 37)
-    monkeypatch.setattr("fairfrontier.prepare.table.stream.BLOCK_BYTES", 1 << 11)
+    monkeypatch.setattr("fairfrontier.prepare.table.text.BLOCK_BYTES", 1 << 11)
     shuffled = keep(rows.sample(frac=1.0, random_state=1), "W1").history.counts
     columns = [name for name in whole if name != "digest"]
     pd.testing.assert_frame_equal(shuffled[columns], whole[columns])

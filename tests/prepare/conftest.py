@@ -16,7 +16,7 @@ from fairfrontier.prepare import request
 from fairfrontier.prepare.config.dataset import check_columns, read_dataset
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.prepare.source.fetch import find_source
-from fairfrontier.prepare.table.column import keep_rows
+from fairfrontier.prepare.table.rows import keep_rows
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.finder import find_yaml

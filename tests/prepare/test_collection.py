@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier import load
-from fairfrontier.prepare import collection
 from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.table import reader
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING
 
@@ -69,12 +69,12 @@ def assert_agree(memory, lazy):
                 assert value is None
                 continue
             assert value.dtype == expected[field].dtype
-            assert np.allclose(value, expected[field][order], rtol=1e-12, atol=1e-12), (name, field)
+            assert np.array_equal(value, expected[field][order]), (name, field)
 
 
 @pytest.mark.parametrize("select_on", ["train", "validation"])
 def test_csv_in_blocks_agrees_with_memory(project, tmp_path, monkeypatch, select_on):
-    monkeypatch.setattr(collection, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 4000)
     path = project(**SECTIONS)
     memory = load(path, home=tmp_path, seed=2, select_on=select_on)
     lazy = load(path, home=tmp_path, seed=2, select_on=select_on, backend="dask")
@@ -83,7 +83,7 @@ def test_csv_in_blocks_agrees_with_memory(project, tmp_path, monkeypatch, select
 
 
 def test_other_codes_and_decimals_agree_with_memory(project, tmp_path, monkeypatch, people):
-    monkeypatch.setattr(collection, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 4000)
     people["city"] = people["city"].replace("Bern", "Zürich")
     people.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False, encoding="cp1252")
     source = {"path": "t.csv", "separator": ";", "decimal": ",", "encoding": "cp1252"}
@@ -189,7 +189,7 @@ def test_a_broken_file_is_one_sentence(project, tmp_path, monkeypatch, people, d
         "late row": text + b"1,2,3,4,5,6,7,8,9\n",
     }[damage]
     (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(DataError, match=r"t.csv (is|cannot be) (a damaged gzip|not a|cut)"):
+    with pytest.raises(DataError, match=r"t.csv is not a csv table|more cells than"):
         load(path, home=tmp_path, backend="dask")
 
 
@@ -208,10 +208,10 @@ def test_a_parquet_file_that_grows_far_beyond_its_size_is_refused(tmp_path):
     pq.write_table(rows, tmp_path / "t.parquet")
     source = Source(path="t.parquet", format="parquet")
     with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
-        collection.read_blocks(source, tmp_path, tmp_path)
+        reader.cut_table(source, tmp_path, tmp_path).pieces[0].read()
     rows = np.zeros(2000, np.int32)
     text = pa.DictionaryArray.from_arrays(rows, pa.array(["x" * 1_000_000]))
     pq.write_table(pa.table({"a": text}), tmp_path / "t.parquet", store_schema=False)
-    blocks = collection.read_blocks(source, tmp_path, tmp_path)
+    blocks = reader.cut_table(source, tmp_path, tmp_path)
     with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
-        blocks.frames[0].compute(scheduler="synchronous")
+        blocks.pieces[0].read()

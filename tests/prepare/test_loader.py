@@ -304,7 +304,7 @@ def test_an_unseen_level_is_zeros_for_a_feature_and_an_error_for_a_group(project
 
 def test_infinite_cells_are_refused(project, tmp_path, people):
     people.loc[12, "income"] = np.inf
-    with pytest.raises(DataError, match=r"'income' is infinite in 1 rows, first in row 12"):
+    with pytest.raises(DataError, match=r"'income' holds 'inf' in row 12, which is infinite"):
         load(project(people), home=tmp_path)
     keep = {"keep": {"age": {"at_least": 0}, "income": {"at_most": 1e9}}}
     assert 12 not in load(project(people, rows=keep), home=tmp_path).train.ids

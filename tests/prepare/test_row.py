@@ -11,7 +11,7 @@ import pytest
 
 from fairfrontier.prepare.loader import fit_table, load, make_request
 from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.prepare.table.stream import read_rows
+from fairfrontier.prepare.table.reader import read_rows
 from fairfrontier.runtime.errors import DataError
 
 

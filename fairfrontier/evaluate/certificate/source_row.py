@@ -10,8 +10,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import check_columns, expand_rest, read_dataset
 from fairfrontier.prepare.source.fetch import find_source
-from fairfrontier.prepare.table.column import used_columns
-from fairfrontier.prepare.table.table import type_rows
+from fairfrontier.prepare.table.rows import type_rows, used_columns
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.finder import find_yaml

@@ -30,9 +30,16 @@ from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
 from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways, find_joint
 from fairfrontier.prepare.draft.notation import count_ages
-from fairfrontier.prepare.table.cell import BRACKETS, OPEN, rewrite_named
-from fairfrontier.prepare.table.column import as_levels, find_spellings, fold_level, join_dummies
-from fairfrontier.prepare.table.sniff import RawTable
+from fairfrontier.prepare.draft.raw import RawTable
+from fairfrontier.prepare.table.column import (
+    BRACKETS,
+    OPEN,
+    as_levels,
+    find_spellings,
+    fold_level,
+    rewrite_named,
+)
+from fairfrontier.prepare.table.rows import join_dummies
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import DataError
 

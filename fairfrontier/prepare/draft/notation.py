@@ -8,7 +8,7 @@ from typing import Any
 
 from fairfrontier.prepare.draft.column import DATE, SAME, Column
 from fairfrontier.prepare.draft.vocabulary import find_attribute
-from fairfrontier.prepare.table.cell import read_day
+from fairfrontier.prepare.table.column import read_day
 
 DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d",
         "%Y.%m.%d", "%d-%b-%Y", "%d %b %Y", "%d %B %Y", "%b %d, %Y")  # fmt: skip

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.table.column import (
-    MISSING_LEVEL,
-    as_levels,
-    list_levels,
-    policy_of,
-    sort_levels,
-    unique_levels,
-    used_columns,
-)
+from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels, unique_levels
+from fairfrontier.prepare.table.rows import policy_of, used_columns
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
 GROUP_PREFIX = "group:"
@@ -133,14 +127,10 @@ class Encoder:
         """Return the encoder that ``to_json`` described."""
         blocks: list[Block] = []
         for described in plain:
-            # JSON has lists where fields are tuples.
-            fields: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in described.items()
-            }
+            fields = dict(described)
             kind = KINDS[fields.pop("block")]
-            fill = np.nan if fields["fill"] is None else float(fields["fill"])
-            blocks.append(kind(**{**fields, "fill": fill}))
+            fields["fill"] = np.nan if fields["fill"] is None else fields["fill"]
+            blocks.append(TypeAdapter(kind).validate_python(fields))
         return cls(tuple(blocks))
 
     @property
@@ -183,90 +173,96 @@ class Encoder:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Statistics of the training rows that encoders need, however they were computed.
+    """What an encoder needs to know of a column of the training rows.
 
-    ``mean`` and ``scale`` of numeric columns after filling, and the ``fill``; inner ``edges`` of
-    quantile bins; sorted ``levels`` of categorical and binary columns.
+    ``fill`` replaces missing numbers, ``mean`` and ``scale`` are those after filling, ``edges`` the
+    inner quantiles and ``levels`` those that occur, sorted.
     """
 
-    mean: Mapping[str, float]
-    scale: Mapping[str, float]
-    fill: Mapping[str, float]
-    edges: Mapping[str, tuple[float, ...]]
-    levels: Mapping[str, tuple[str, ...]]
+    fill: float = np.nan
+    mean: float = 0.0
+    scale: float = 1.0
+    edges: tuple[float, ...] = ()
+    levels: tuple[str, ...] = ()
 
 
-def filled_columns(config: DatasetConfig) -> dict[str, str]:
-    """Return the numeric feature columns whose missing cells are filled, with mean or median."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which statistics a column needs.
+
+    ``fill`` is the rule by which missing numbers are filled, ``scaled`` asks for mean and scale,
+    ``bins`` for quantiles, ``free`` for levels; no other levels than those ``listed`` may occur.
+    """
+
+    fill: str | None = None
+    scaled: bool = False
+    bins: int = 0
+    free: bool = False
+    listed: tuple[str, ...] | None = None
+
+
+def list_wanted(config: DatasetConfig) -> dict[str, Wanted]:
+    """Return column -> the statistics that features need of it."""
     features = config.features
-    numeric = (*features.numeric, *features.binned, *features.passthrough)
-    policies = {name: policy_of(name, config, numeric=True) for name in numeric}
-    return {name: rule for name, rule in policies.items() if rule in ("mean", "median")}
-
-
-def free_columns(config: DatasetConfig) -> list[str]:
-    """Return the categorical and binary feature columns whose levels are those of training rows.
-
-    Of a column that is used as a number, too, others than those of training are to be expected.
-    """
     numbers, _ = used_columns(config)
-    features = config.features
-    binary = (name for name in features.binary if name not in numbers)
-    names = dict.fromkeys((*features.categorical, *binary))
-    return [name for name in names if name not in features.levels]
+    wanted: dict[str, Wanted] = {}
+    for name in dict.fromkeys((*features.numeric, *features.binned, *features.passthrough)):
+        policy = policy_of(name, config, numeric=True)
+        wanted[name] = Wanted(policy if policy in ("mean", "median") else None)
+    for name in features.numeric:
+        wanted[name] = replace(wanted[name], scaled=True)
+    for name in features.quantiles:
+        wanted[name] = replace(
+            wanted[name], bins=features.quantile.bins if features.quantile else 0
+        )
+    # Of a column that is used as a number, too, other levels than those of training may come.
+    for name in (*features.categorical, *(name for name in features.binary if name not in numbers)):
+        wanted[name] = replace(wanted.get(name, Wanted()), free=name not in features.levels)
+    for name, levels in features.levels.items():
+        filled = policy_of(name, config, numeric=False) == "category"
+        listed = (*levels, MISSING_LEVEL) if filled else levels
+        wanted[name] = replace(wanted.get(name, Wanted()), listed=listed)
+    return wanted
 
 
-def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> Statistics:
-    """Fit the statistics on the training rows with scikit-learn."""
+def fit_column(column: pd.Series, wanted: Wanted, file: Path | str) -> Statistics:
+    """Return the statistics of a column of the training rows, in their order."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import StandardScaler
 
-    features = config.features
-    frame = frame.copy(deep=False)
-    fill: dict[str, float] = {}
-    for name, rule in filled_columns(config).items():
-        imputer = SimpleImputer(strategy=rule, keep_empty_features=False)
-        fill[name] = float(imputer.fit(frame[[name]].to_numpy()).statistics_[0])
-        refuse_empty(name, rule, fill[name], file)
-        frame[name] = frame[name].fillna(fill[name])
-    numeric = list(features.numeric)
-    mean: dict[str, float] = {}
-    scale: dict[str, float] = {}
-    if numeric:
-        scaler = StandardScaler().fit(frame[numeric].to_numpy(dtype=np.float64))
-        mean = dict(zip(numeric, map(float, scaler.mean_), strict=True))
-        scale = dict(zip(numeric, map(float, scaler.scale_), strict=True))
-    edges = {}
-    if features.quantile:
-        for name in features.quantiles:
-            edges[name] = quantile_edges(frame[name].to_numpy(), features.quantile.bins)
-    levels = {name: unique_levels(frame[name]) for name in free_columns(config)}
-    for name, found in list_levels(frame, features.levels).items():
-        refuse_unlisted(name, found, config, file)
-    return Statistics(mean, scale, fill, edges, levels)
+    found: dict[str, Any] = {}
+    if wanted.fill:
+        imputer = SimpleImputer(strategy=wanted.fill, keep_empty_features=False)
+        found["fill"] = fill = float(imputer.fit(column.to_numpy()[:, None]).statistics_[0])
+        if np.isnan(fill):
+            raise DataError(
+                f"{file}: missing: column {column.name!r} has no value in train to take the "
+                f"{wanted.fill} of.",
+                "Leave the column out.",
+            )
+        column = column.fillna(fill)
+    if wanted.scaled:
+        scaler = StandardScaler().fit(column.to_numpy(dtype=np.float64)[:, None])
+        found |= {"mean": float(scaler.mean_[0]), "scale": float(scaler.scale_[0])}
+    if wanted.bins:
+        found["edges"] = quantile_edges(column.to_numpy(), wanted.bins)
+    if wanted.free:
+        found["levels"] = unique_levels(column)
+    if wanted.listed is not None:
+        for level in sort_levels({*as_levels(column.dropna())}.difference(wanted.listed)):
+            raise ConfigError(
+                f"{file}: features.levels: column {column.name!r} holds the level {level!r} in "
+                "train, which is not listed.",
+                nearest(level, wanted.listed),
+            )
+    return Statistics(**found)
 
 
-def refuse_empty(name: str, rule: str, value: float, file: Path | str) -> None:
-    """Raise a DataError when a value to fill with could not be computed."""
-    if np.isnan(value):
-        raise DataError(
-            f"{file}: missing: column {name!r} has no value in train to take the {rule} of.",
-            "Leave the column out.",
-        )
-
-
-def refuse_unlisted(
-    name: str, found: Iterable[str], config: DatasetConfig, file: Path | str
-) -> None:
-    """Raise a ConfigError where training rows have a level that is not among those listed."""
-    listed = config.features.levels[name]
-    filled = policy_of(name, config, numeric=False) == "category"
-    for level in sort_levels({*found}.difference(listed, {MISSING_LEVEL} if filled else ())):
-        raise ConfigError(
-            f"{file}: features.levels: column {name!r} holds the level {level!r} in train, which "
-            "is not listed.",
-            nearest(level, listed),
-        )
+def fit_statistics(
+    frame: pd.DataFrame, config: DatasetConfig, file: Path | str
+) -> dict[str, Statistics]:
+    """Return column -> its statistics in the training rows."""
+    return {name: fit_column(frame[name], each, file) for name, each in list_wanted(config).items()}
 
 
 def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
@@ -276,13 +272,12 @@ def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
 
 
 def make_blocks(
-    config: DatasetConfig, statistics: Statistics, group_names: Mapping[str, tuple[str, ...]]
+    config: DatasetConfig,
+    statistics: Mapping[str, Statistics],
+    group_names: Mapping[str, tuple[str, ...]],
 ) -> tuple[Block, ...]:
     """Return the blocks of all features but texts, in the order of ``features``."""
-    features, edges = config.features, statistics.edges
-    fill = dict.fromkeys(features.binned + features.passthrough + tuple(features.numeric), np.nan)
-    fill |= statistics.fill
-    levels = {**statistics.levels, **features.levels}
+    features, known = config.features, statistics
 
     def name_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
         return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
@@ -290,31 +285,34 @@ def make_blocks(
     def one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
         return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
 
+    def levels_of(name: str) -> tuple[str, ...]:
+        return features.levels.get(name) or (known[name].levels if name in known else ())
+
     blocks: list[Block] = [
-        Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
+        Standard(name, (name,), known[name].fill, known[name].mean, known[name].scale)
         for name in features.numeric
     ]
     blocks += [
-        Bins(name, name_bins(f"{name}_q", edges[name]), fill[name], edges[name])
+        Bins(name, name_bins(f"{name}_q", known[name].edges), known[name].fill, known[name].edges)
         for name in features.quantiles
     ]
     blocks += [
-        Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
+        Bins(name, name_bins(f"{name}_bin", edges), known[name].fill, edges, upper=True)
         for name, edges in features.cut.items()
     ]
-    blocks += [one_hot(name, name, levels[name]) for name in features.categorical]
+    blocks += [one_hot(name, name, levels_of(name)) for name in features.categorical]
     blocks += [
-        Binary(name, (f"{name}_{level}",), level=level, levels=levels.get(name, ()))
+        Binary(name, (f"{name}_{level}",), level=level, levels=levels_of(name))
         for name, level in features.binary.items()
     ]
-    blocks += [Block(name, (name,), fill[name]) for name in features.passthrough]
+    blocks += [Block(name, (name,), known[name].fill) for name in features.passthrough]
     blocks += [one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups]
     return tuple(blocks)
 
 
 def make_encoder(
     config: DatasetConfig,
-    statistics: Statistics,
+    statistics: Mapping[str, Statistics],
     group_names: Mapping[str, tuple[str, ...]],
     file: Path | str,
     text: Block | None = None,
@@ -322,7 +320,7 @@ def make_encoder(
     """Put the blocks of an encoder together, in the order of ``features``; ``text`` comes last."""
     features = config.features
     for name in features.categorical:
-        count = len(features.levels.get(name) or statistics.levels[name])
+        count = len(features.levels.get(name) or statistics[name].levels)
         where = f"{file}: features.categorical: column {name!r} has {count:,} levels"
         config.limits.check("levels", count, where, "Leave it out, or merge levels")
     blocks = make_blocks(config, statistics, group_names)

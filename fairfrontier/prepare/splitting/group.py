@@ -14,7 +14,7 @@ import pandas as pd
 from fairfrontier.prepare.config.dataset import Limits
 from fairfrontier.prepare.config.section import OTHERS, Group
 from fairfrontier.prepare.table.column import as_levels, sort_levels
-from fairfrontier.prepare.table.score_table import name_cells
+from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import LONGEST_NAME
-from fairfrontier.prepare.table.column import YAML_TRUTH, as_levels, as_numbers, sort_levels
+from fairfrontier.prepare.table.column import as_levels, sort_levels
+from fairfrontier.prepare.table.rows import YAML_TRUTH, as_numbers
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 

@@ -32,14 +32,13 @@ from fairfrontier.prepare.splitting.partition import (
     split_seed,
 )
 from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
-from fairfrontier.prepare.table.column import (
-    MISSING_LEVEL,
+from fairfrontier.prepare.table.column import MISSING_LEVEL, unique_levels
+from fairfrontier.prepare.table.rows import (
     find_rows,
     list_compared,
     list_levels,
     policy_of,
     refuse_absent,
-    unique_levels,
     used_columns,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest

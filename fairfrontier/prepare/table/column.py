@@ -1,13 +1,18 @@
-"""Columns of a table: levels and numbers, rows kept, missing cells, what the dataset uses."""
+"""The cells of a column: marks of missing ones, numbers, levels, units and days."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from decimal import Decimal
-from difflib import get_close_matches
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -15,35 +20,42 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, Condition, level_text
-from fairfrontier.prepare.config.source import Source
-from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
+from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, level_text
+from fairfrontier.prepare.config.source import Births, Source
+from fairfrontier.runtime.errors import DataError
 
-# Of a column that is made of dummies.
-NONE, SEVERAL = "none", "several"
 _log = logging.getLogger(__name__)
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
-# Said of True and False where a column holds neither.
-YAML_TRUTH = " (YAML reads yes, no, on and off as true or false unless quoted)"
 LARGEST = float(np.finfo(np.float32).max)
 # From here on one float64 stands for several whole numbers.
 MERGED = 2.0**53
 # Objects of which those that are equal have one level; else True is 1, and noon in Rome 11 UTC.
 DISTINCT = ("string", "bytes", "boolean", "decimal", "date", "empty")
+# Cells from which on those that are alike are read once.
+MANY = 1000
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 
+# Text that is a number and no code, as 09 and 1E3 are; programs write 1e+20 or 1.0E20.
+PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*([eE][0-9]+)?)?([eE][+-][0-9]+)?")
+# What Python reads as a number where a point stands between thousands.
+POINTED = r"[+-]?[0-9]*\.[0-9]*(?:[eE][+-]?[0-9]+)?"
+FOREIGN = " in another notation"
+# Beside a decimal comma.
+DOUBTFUL = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]*)?"
 
-def tidy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with numbers as float64 and everything else as level text where possible.
-
-    Whole numbers that float64 would merge stay as they are.
-    """
-    frame = frame.copy()
-    for name in frame.columns:
-        frame[name] = tidy_column(frame[name])
-    return frame
+# Of ``source.units``: numbers in brackets, and whole numbers with open ends.
+BRACKETS, OPEN = "()", "+"
+# Digits and the marks between them, which `rewrite_numbers` reads.
+AMOUNT = re.compile(r"\((?P<within>[0-9.,][0-9.,'\u2019\s]*)\)|[+-]?[0-9.,][0-9.,'\u2019\s]*")
+OPEN_END = re.compile(
+    r"(?P<before>>=?|<=?|[\u2264\u2265]|over|above|more than|older than|under|below|less than"
+    r"|younger than)?\s*(?P<number>[0-9]{1,15})\s*(?:years?\s*)?(?P<behind>\+|plus|(?:and|or) "
+    r"(?:over|older|above|more)|(?:und|oder) (?:\u00e4lter|mehr)|(?:et|ou) plus|[yo] m\u00e1s"
+    r"|ou mais)?"
+)
 
 
 def tidy_column(column: pd.Series) -> pd.Series:
@@ -82,35 +94,42 @@ def find_merged(values: Iterable[Any]) -> bool:
     return any(isinstance(each, float) and MERGED <= abs(each) < math.inf for each in values)
 
 
-def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
-    """Return a column as level text: 2, 2.0 and "2.0" are all "2", TRUE and true are True.
+def map_text(read: Callable[[pd.Series], pd.Series], column: pd.Series) -> pd.Series:
+    """Return a column of text as a function of its cells, called once for cells that are alike."""
+    if 2 * column[:MANY].nunique() > len(column[:MANY]):
+        return read(column)
+    codes, texts = pd.factorize(column)
+    made = read(pd.Series(texts, dtype=column.dtype, name=column.name))
+    return pd.Series(made.array.take(codes, allow_fill=True), column.index, name=column.name)
 
-    Missing cells stay missing. Text loses the blanks at its ends. What a cell becomes depends on no
-    other one. Bytes are read as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more
-    raise a DataError that begins with ``where``.
+
+def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarray, pd.Index]:
+    """Return the codes, int64, of the levels that occur, −1 for a missing cell, and the levels.
+
+    Levels are text: 2, 2.0 and "2.0" are all "2", TRUE and true are True. Text loses the blanks at
+    its ends, and empty text is missing. What a cell becomes depends on no other one. Bytes are read
+    as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more raise a DataError that
+    begins with ``where``.
     """
-    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
-        text = column.str.strip().astype("str")
-        if (truth := text.str.match(TRUTH.pattern, na=False)).any():
-            text = text.mask(truth, text.str.capitalize())
-        # To compile the pattern takes longer than to look at most columns.
-        if not text.str.contains(".0", regex=False).any():
-            return text
-        return text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True)
     is_mixed = column.dtype == object and pd.api.types.infer_dtype(column) not in DISTINCT
     try:
-        values = column.dropna() if is_mixed else column.dropna().unique().astype(object)
-        if find_merged(values):
+        if is_mixed:
+            codes, cells = np.arange(len(column)), column
+        else:
+            codes, values = pd.factorize(column)
+            cells = pd.Series(values, name=column.name)
+        if isinstance(cells.dtype, pd.StringDtype) and cells.dtype.storage == "pyarrow":
+            texts = _trim(cells)
+        elif find_merged(present := cells.dropna().astype(object)):
             raise DataError(
                 f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each "
                 "may stand for several whole numbers.",
                 "Write it as whole numbers or as text; where it is used as a number too, under "
                 "another name.",
             )
-        if is_mixed:
-            return column.map(_read_level, na_action="ignore").astype("str")
-        # pandas looks some whole numbers up as floats.
-        return column.astype(object).map({cell: _read_level(cell) for cell in values}).astype("str")
+        else:
+            texts = present.map(_read_level).reindex(cells.index).astype("str")
+            texts = texts.mask(texts == "")
     except TypeError:
         raise DataError(
             f"{where}: column {column.name!r} holds lists or records, and one number or text in "
@@ -122,6 +141,25 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
             f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
             "Write it as text or numbers.",
         ) from None
+    numbers, levels = pd.factorize(texts)
+    return np.append(numbers, -1)[codes], levels
+
+
+def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
+    """Return a column as level text; see `encode_levels`."""
+    codes, levels = encode_levels(column, where)
+    cells = levels.array.take(codes, allow_fill=True)
+    return pd.Series(cells, column.index, dtype="str", name=column.name)
+
+
+def _trim(texts: pd.Series) -> pd.Series:
+    text = texts.str.strip().astype("str")
+    if (truth := text.str.match(TRUTH.pattern, na=False)).any():
+        text = text.mask(truth, text.str.capitalize())
+    # To compile the pattern takes longer than to look at most columns.
+    if text.str.contains(".0", regex=False).any():
+        text = text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True)
+    return text.mask(text == "")
 
 
 def _read_level(cell: Any) -> str:
@@ -131,246 +169,59 @@ def _read_level(cell: Any) -> str:
 
 
 def parse_numbers(column: pd.Series) -> pd.Series:
-    """Return a column as float64, with NaN where a cell is missing or no number.
+    """Return a column as float64, rounded as IEEE 754 says; NaN where a cell is no number.
 
     Truth values, dates, durations and complex numbers are none, whatever pandas makes of them.
     """
     if is_number(column):
         return column.astype(np.float64)
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(object)
-    if column.dtype == object:
-        column = column.where(column.map(_may_be_number).astype(bool))
-    elif not isinstance(column.dtype, pd.StringDtype):
+    text = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if text.dtype == object or getattr(text.dtype, "storage", "") == "python":
+        text = text.astype(object).map(_write_number)
+    elif not isinstance(text.dtype, pd.StringDtype):
         return pd.Series(np.nan, column.index, dtype=np.float64, name=column.name)
-    return pd.to_numeric(column, errors="coerce").astype(np.float64)
+    cells = pa.array(text, pa.string(), from_pandas=True)
+    cells = pc.utf8_trim_whitespace(cells)
+    try:
+        numbers = cells.cast(pa.float64())
+    except pa.ArrowInvalid:
+        known = pc.match_substring_regex(cells, NUMBER)
+        numbers = pc.if_else(known, cells, None).cast(pa.float64())
+    return pd.Series(numbers.to_numpy(zero_copy_only=False), column.index, name=column.name)
 
 
-def _may_be_number(cell: Any) -> bool:
+def _write_number(cell: Any) -> str | None:
     # To Python a truth value is a whole number, and so is a duration to NumPy.
-    is_other = isinstance(cell, bool | np.timedelta64)
-    return isinstance(cell, str | bytes | Real | Decimal) and not is_other
+    if isinstance(cell, bool | np.timedelta64) or not isinstance(
+        cell, str | bytes | Real | Decimal
+    ):
+        return None
+    if isinstance(cell, str | bytes):
+        text = cell if isinstance(cell, bytes) else cell.encode(errors="replace")
+        return text.decode(errors="replace")
+    if isinstance(cell, int | Decimal):
+        return str(cell)
+    return repr(float(cell)) if isinstance(cell, Real) else None
 
 
-def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
-    """Return a column as float64 with NaN for missing cells.
-
-    What is no number, infinite or beyond single precision raises a DataError.
-    """
-    numbers = parse_numbers(column)
-    wrong = numbers.isna() & column.notna()
-    if wrong.any():
-        row = int(wrong.to_numpy().argmax())
-        raise DataError(
-            f"{file}: {key}: column {column.name!r} holds {column.iloc[row]!r} in row "
-            f"{column.index[row]}, which is no number.",
-            "List it under source.missing (of Parquet, make it null) if it marks a missing cell, "
-            "or use the column as categorical.",
-        )
-    infinite = np.isinf(numbers.to_numpy())
-    if infinite.any():
-        raise DataError(
-            f"{file}: {key}: column {column.name!r} is infinite in {int(infinite.sum())} rows, "
-            f"first in row {numbers.index[int(infinite.argmax())]}.",
-            "Correct these cells, or leave the rows out with rows.keep.",
-        )
-    large = (numbers.abs() > LARGEST).to_numpy()
-    if large.any():
-        row = int(large.argmax())
-        raise DataError(
-            f"{file}: {key}: column {column.name!r} holds {numbers.iloc[row]:g} in row "
-            f"{numbers.index[row]}, and models compute with numbers up to {LARGEST:.3g}.",
-            "Correct these cells, or write the column in a larger unit.",
-        )
-    return numbers
+def show_cell(cell: Any) -> str:
+    """Return a cell as messages show it."""
+    if isinstance(cell, float):
+        return f"{cell:g}"
+    return repr(cell) if isinstance(cell, str) else str(cell)
 
 
-def keep_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
-    """Return the rows that ``rows`` asks for; the index keeps the row numbers."""
-    keep = find_rows(frame, config.rows.keep, "rows.keep", file)
-    for name in config.rows.drop_missing:
-        keep &= frame[name].notna().to_numpy()
-    return frame if keep.all() else frame[keep]
-
-
-def find_rows(
-    frame: pd.DataFrame, conditions: Mapping[str, Condition], key: str, file: Path | str
-) -> np.ndarray:
-    """Return which rows pass all conditions, bool of shape (n_samples,)."""
-    passed = np.ones(len(frame), dtype=bool)
-    for name, condition in conditions.items():
-        passed &= _passes(frame[name], condition, f"{key}.{name}", file)
-    return passed
-
-
-def list_levels(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, set[str]]:
-    """Return the levels of some columns; a missing cell has none."""
-    return {name: {*as_levels(frame[name].dropna()).unique()} for name in names}
-
-
-def list_compared(conditions: Mapping[str, Condition]) -> list[str]:
-    """Return the columns of which conditions name levels."""
-    return [name for name, each in conditions.items() if not each.by_value]
-
-
-def refuse_absent(
-    levels: Mapping[str, Collection[str]],
-    conditions: Mapping[str, Condition],
-    key: str,
-    file: Path | str,
-) -> None:
-    """Raise a ConfigError for a level that no row has, and that may be misspelt.
-
-    Those to be left out need not be there: the next table may have them.
-    """
-    for name, present in levels.items():
-        condition = conditions[name]
-        for level in {*(condition.is_in or ()), *(condition.is_not or ())}.difference(present):
-            others = {each.casefold() for each in sorted(present)[:COMPARED]}
-            close = get_close_matches(level.casefold(), others, n=1, cutoff=0.75)
-            known = parse_numbers(pd.Series([level, *present], dtype="str")).to_numpy()
-            alike = bool((known[1:] == known[0]).any())
-            truth = level in ("True", "False")
-            if close or alike or truth or level in (condition.is_in or ()):
-                raise ConfigError(
-                    f"{file}: {key}.{name}: column {name!r} holds no level {level!r}"
-                    f"{YAML_TRUTH if truth else ''}.",
-                    nearest(level, present),
-                )
-
-
-def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:
-    passed = column.notna().to_numpy()
-    if condition.is_in is not None or condition.is_not is not None:
-        text = as_levels(column, f"{file}: {key}")
-        if condition.is_in is not None:
-            passed = passed & text.isin(condition.is_in).to_numpy()
-        if condition.is_not is not None:
-            passed = passed & ~text.isin(condition.is_not).to_numpy()
-    bounds = {
-        np.greater_equal: condition.at_least,
-        np.less_equal: condition.at_most,
-        np.greater: condition.above,
-        np.less: condition.below,
-    }
-    if any(bound is not None for bound in bounds.values()):
-        # An infinite cell is compared like any other number, so that it can be left out here.
-        value = parse_numbers(column).to_numpy()
-        wrong = np.isnan(value) & column.notna().to_numpy()
-        if wrong.any():
-            raise DataError(
-                f"{file}: {key}: column {column.name!r} holds "
-                f"{column.iloc[int(wrong.argmax())]!r}, which is no number.",
-                "Compare levels with in or not.",
-            )
-        with np.errstate(invalid="ignore"):
-            for compare, bound in bounds.items():
-                if bound is not None:
-                    passed = passed & compare(value, bound)
-    return passed
-
-
-def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns used as numbers and those used as levels, each with the key that does.
-
-    A column may be both (an age that is a feature and makes a group).
-    """
-    features = config.features
-    numbers = {
-        **dict.fromkeys(features.numeric, "features.numeric"),
-        **dict.fromkeys(features.quantiles, "features.quantile"),
-        **dict.fromkeys(features.cut, "features.cut"),
-        **dict.fromkeys(features.passthrough, "features.passthrough"),
-    }
-    if config.weight:
-        numbers[config.weight] = "weight"
-    levels = {
-        **dict.fromkeys(features.categorical, "features.categorical"),
-        **dict.fromkeys(features.binary, "features.binary"),
-    }
-    for name, group in config.groups.items():
-        if group.column:
-            (levels if group.below is None else numbers)[group.column] = f"groups.{name}"
-    for name, kind in config.protected.items():
-        if kind == "continuous":
-            numbers[name] = f"protected.{name}"
-        elif name not in config.groups and (kind == "categorical" or name not in numbers):
-            levels[name] = f"protected.{name}"
-    if config.split.column:
-        levels[config.split.column] = "split.column"
-    for name, condition in config.split.of.items():
-        if name not in numbers and name not in levels:
-            (numbers if condition.by_value else levels)[name] = f"split.of.{name}"
-    return numbers, levels
-
-
-def list_numbers(config: DatasetConfig) -> list[str]:
-    """Return the columns whose cells are compared or computed with as numbers."""
-    numbers, levels = used_columns(config)
-    conditions = config.rows.keep.items()
-    names = [*numbers, *(name for name, each in conditions if each.by_value and name not in levels)]
-    label = config.label
-    if label.above is not None or (label.task == "regression" and label.positive is None):
-        names.append(label.column)
-    return list(dict.fromkeys(names))
-
-
-def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
-    """Return every used column with its type, after the policy for missing cells.
-
-    Numbers become float64 (NaN where the training rows will supply a value), levels text. A
-    column used both ways stays numeric.
-    """
-    numbers, levels = used_columns(config)
-    made: dict[str, pd.Series] = {}
-    keep = np.ones(len(frame), dtype=bool)
-    for name, key in {**levels, **numbers}.items():
-        numeric = name in numbers
-        column = (
-            as_numbers(frame[name], key, file)
-            if numeric
-            else as_levels(frame[name], f"{file}: {key}")
-        )
-        absent = column.isna().to_numpy()
-        if absent.any():
-            policy = policy_of(name, config, numeric=numeric)
-            if policy == "drop":
-                keep &= ~absent
-            elif policy == "category":
-                column = column.fillna(MISSING_LEVEL)
-            elif policy == "error" or not numeric or not key.startswith("features."):
-                # Means are filled in by encoders, which see features only.
-                raise DataError(
-                    f"{file}: {key}: column {name!r} has {int(absent.sum())} missing cells, "
-                    f"first in row {column.index[int(absent.argmax())]}.",
-                    "Set a policy under missing (drop, mean, median, category), or name the "
-                    "column in rows.drop_missing.",
-                )
-        made[name] = column
-    label = config.label.column
-    if label not in made:
-        made[label] = frame[label]
-    absent = frame[label].isna().to_numpy() & keep
-    if absent.any():
-        raise DataError(
-            f"{file}: label.column: {label!r} is missing in {int(absent.sum())} rows.",
-            f"Add {label} to rows.drop_missing, or to source.missing what is not missing.",
-        )
-    result = pd.DataFrame(made, index=frame.index)
-    return result if keep.all() else result[keep]
-
-
-def policy_of(name: str, config: DatasetConfig, *, numeric: bool) -> str:
-    """Return what a missing cell of a column means; a ConfigError says what does not fit."""
-    missing = config.missing
-    policy: str = missing.columns.get(name, missing.numeric if numeric else missing.categorical)
-    if policy in (("category",) if numeric else ("mean", "median")):
-        kind = "numeric" if numeric else "categorical"
-        raise ConfigError(
-            f"missing.columns.{name}: {policy} does not fit a {kind} column.",
-            f"Use one of: {'error, drop, mean, median' if numeric else 'error, drop, category'}.",
-        )
-    return policy
+def read_column(column: pd.Series, source: Source) -> pd.Series:
+    """Return a raw column as the source says: numbers as float64, else text; marks are missing."""
+    column = own_column(column)
+    if column.name in source.ages:
+        # Days may be times.
+        column = as_levels(column)
+    if source.format == "parquet":
+        return rewrite_typed(tidy_column(column), source)
+    if isinstance(column.dtype, pd.StringDtype) and len(column) > MANY:
+        return map_text(partial(clean_typed, source=source), column)
+    return clean_typed(column, source)
 
 
 def unique_levels(column: pd.Series) -> tuple[str, ...]:
@@ -417,30 +268,345 @@ def tell_spellings(name: str, levels: Iterable[str]) -> None:
         )
 
 
-def join_dummies(frame: pd.DataFrame, source: Source, file: Path | str) -> pd.DataFrame:
-    """Return a table with the columns that are made of dummies, behind the others.
+def find_doubtful(column: pd.Series, source: Source) -> np.ndarray:
+    """Return which cells are 1.234 or 1234, since nothing says what their point is; bool, (n,).
 
-    ConfigError for a dummy that the table lacks, or a column that it has.
+    The decimal mark is a comma then, and no point stands between thousands.
     """
-    made: dict[str, pd.Series] = {}
-    for name, dummies in source.dummies.items():
-        for dummy in dummies:
-            if dummy not in frame:
-                raise ConfigError(
-                    f"{file}: source.dummies.{name}: the table has no column {dummy!r}.",
-                    nearest(dummy, frame.columns),
-                )
-        if name in frame:
-            raise ConfigError(
-                f"{file}: source.dummies makes a column {name!r}, and the table has one.",
-                "Give it another name.",
+    alone = source.decimal == "," and source.thousands != "."
+    if not alone or source.format == "parquet" or is_number(column):
+        return np.zeros(len(column), dtype=bool)
+    text = rewrite_named(_take_text(column), source)
+    doubtful = text.str.strip().str.fullmatch(DOUBTFUL, na=False) & ~text.isin(source.missing)
+    return doubtful.to_numpy(dtype=bool)
+
+
+def _take_text(column: pd.Series) -> pd.Series:
+    """Return the cells of a column that are text; others are empty."""
+    if isinstance(column.dtype, pd.StringDtype):
+        return column
+    text = column.astype(object).map(lambda cell: cell if isinstance(cell, str) else "")
+    return text.astype("str")
+
+
+def clean_cells(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text without marked cells and blanks behind, numbers as Python's.
+
+    A mark is compared with what the file holds, with blanks behind it and without, and as a number
+    with numbers.
+    """
+    text = column.str.rstrip()
+    cells, marks = rewrite_numbers(rewrite_named(text, source), source), ["", *source.missing]
+    return cells.mask(column.isin(marks) | text.isin(marks) | equal_marks(cells, source))
+
+
+def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
+    """Return which cells, read by `rewrite_numbers`, are numbers that equal a mark; bool, (n,)."""
+    numbers, exact = _find_marks(source.missing, source.decimal, source.thousands)
+    equal = np.zeros(len(column), dtype=bool)
+    if not numbers:
+        return equal
+    cells = parse_numbers(column).to_numpy()
+    for number in numbers:
+        equal |= np.isclose(cells, number)
+    # Most of them are alike; but True is no 1.
+    look = lru_cache(typed=True)(
+        lambda cell: cell in numbers if isinstance(cell, float) else _is_marked(cell, exact)
+    )
+    equal[equal] = [look(cell) for cell in column[equal].astype(object)]
+    return equal
+
+
+@lru_cache
+def _find_marks(
+    missing: tuple[str, ...], decimal: str | None, thousands: str | None
+) -> tuple[frozenset[float], frozenset[Any]]:
+    """Return the marks that are numbers, as floats and as `_find_value` does."""
+    marks = _rewrite(pd.Series(missing, dtype="str"), decimal or ".", thousands or "")
+    numbers = parse_numbers(marks)
+    return frozenset(numbers.dropna()), frozenset(map(_find_value, marks[numbers.notna()]))
+
+
+def _is_marked(cell: Any, marks: Collection[Any]) -> bool:
+    """Whether a cell equals a mark; 09 and 1E3 of text are codes, which do not equal 9 and 1000."""
+    text = cell.decode() if isinstance(cell, bytes) else str(cell)
+    is_code = isinstance(cell, bytes | str) and not PLAIN_NUMBER.fullmatch(text)
+    return not is_code and _find_value(text) in marks
+
+
+def _find_value(text: str) -> Any:
+    """Return a whole number exactly, since one float64 may stand for several, others as floats."""
+    with suppress(InvalidOperation):
+        number = Decimal(text)
+        return number if number == number.to_integral_value() else float(number)
+    return text
+
+
+def clean_typed(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of a frame as `clean_cells` returns its text, with numbers as they are.
+
+    A number that equals a mark is missing, however it was written.
+    """
+    if is_number(column) and not equal_marks(column, source).any():
+        return column
+    if not isinstance(column.dtype, pd.StringDtype):
+        # Whole numbers beside missing cells would become floats.
+        column = column.astype(object)
+        if pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty"):
+            # Storage by Arrow would refuse what is no Unicode.
+            column = column.astype(pd.StringDtype("python", na_value=np.nan))
+    if isinstance(column.dtype, pd.StringDtype):
+        return clean_cells(column.str.lstrip(" "), source)
+    cells = column.copy()
+    text = cells.map(lambda cell: isinstance(cell, str)).to_numpy(dtype=bool)
+    other = cells[~text]
+    marked = equal_marks(other, source) | (other.notna() & other.map(str).isin(source.missing))
+    cells[~text] = other.mask(marked).to_numpy()
+    cells[text] = clean_cells(cells[text].str.lstrip(" "), source).to_numpy(dtype=object)
+    return cells
+
+
+def mask_numbers(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column that is used as numbers, in which no text is a code, without marked cells.
+
+    What `rewrite_numbers` found in another notation is no number any more.
+    """
+    if source.format == "parquet" and not source.units:
+        return column
+    numbers, _ = _find_marks(source.missing, source.decimal, source.thousands)
+    if numbers:
+        column = column.mask(parse_numbers(column).isin(numbers))
+    if source.thousands == "." and not is_number(column):
+        text = _take_text(column)
+        column = column.mask(text.str.startswith(" ", na=False), text.str.lstrip() + FOREIGN)
+    return column
+
+
+# Thousands are kept apart by blanks that do not break, too.
+ALIKE = {" ": "[ \u00a0\u202f]", "'": "['\u2019]"}
+
+
+def number_pattern(decimal: str, thousands: str) -> str:
+    """Return the regular expression of numbers written with these marks; "" for no thousands."""
+    mark = ALIKE.get(thousands, re.escape(thousands))
+    grouped = rf"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|" if thousands else ""
+    point = re.escape(decimal)
+    return rf"[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)"
+
+
+def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source.
+
+    Where points stand between thousands, 0.82 is a level and no number: it gets a blank in front.
+    """
+    if source.decimal is None and source.thousands is None:
+        return column
+    return _rewrite(column, source.decimal or ".", source.thousands or "")
+
+
+def _rewrite(column: pd.Series, decimal: str, thousands: str) -> pd.Series:
+    text = column.str.lstrip()
+    marked = text.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
+    between = ALIKE.get(thousands, re.escape(thousands))
+    numbers = text[marked].str.replace(between, "", regex=True) if thousands else text[marked]
+    read = column.mask(marked, numbers.str.replace(decimal, ".", regex=False))
+    if thousands != ".":
+        return read
+    return read.mask(text.str.fullmatch(POINTED).eq(True) & ~marked, " " + text)
+
+
+def rewrite_typed(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of Parquet, as `tidy` leaves it, as the source says of it by name."""
+    if not isinstance(column.dtype, pd.StringDtype):
+        return column
+    read = rewrite_named(column, source)
+    return rewrite_numbers(read, source) if column.name in source.units else read
+
+
+def rewrite_named(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text as the source says of it by name: numbers, ages or levels.
+
+    What is none of these, as a number without its unit, is no number any more.
+    """
+    name = str(column.name).strip()
+    read: Callable[[str], str]
+    if unit := source.units.get(name):
+        read = partial(read_amount, unit=unit)
+    elif births := source.ages.get(name):
+        read = partial(_count_years, births=births)
+    elif levels := source.spellings.get(name):
+        known = {fold_level(level): level for level in levels}
+        read = lambda cell: known.get(fold_level(cell), cell)  # noqa: E731
+    else:
+        return column
+    cells = {cell: read(cell) for cell in column.dropna().unique()}
+    return column.astype(object).map(cells).astype(column.dtype)
+
+
+def read_amount(cell: str, unit: str) -> str:
+    """Return an amount without its unit and with a sign in the place of brackets: ($5) is -5."""
+    if unit == OPEN:
+        return _read_open(cell)
+    bare, found = cell.strip(), True
+    if unit != BRACKETS:
+        mark = re.escape(unit)
+        bare, before = re.subn(rf"^(\(?[+-]?)\s*{mark}\s*", r"\1", bare)
+        bare, behind = re.subn(rf"\s*{mark}\s*(\)?)$", r"\1", bare)
+        found = before + behind == 1
+    amount = AMOUNT.fullmatch(bare)
+    if amount is None or not (found or set(bare) <= set("+-0.,")):
+        return cell + FOREIGN if any(map(str.isdigit, cell)) else cell
+    return f"-{amount['within']}" if amount["within"] else bare
+
+
+def _read_open(cell: str) -> str:
+    ends = OPEN_END.fullmatch(cell.strip().casefold())
+    if ends is None:
+        return cell
+    number = int(ends["number"])
+    if ends["before"] in (">", "over", "above", "more than", "older than"):
+        number += 1
+    elif ends["before"] in ("<", "under", "below", "less than", "younger than"):
+        number -= 1
+    return str(number)
+
+
+def _count_years(cell: str, births: Births) -> str:
+    born = read_day(cell, births.format) or read_day(cell, None)
+    if born is None or born > births.at:
+        return cell + FOREIGN
+    years = births.at.year - born.year
+    return str(years - ((births.at.month, births.at.day) < (born.month, born.day)))
+
+
+def read_day(cell: str, written: str | None) -> date | None:
+    """Return a day as it is written, by default as 1967-01-31, whatever time is behind it."""
+    text, codes = (cell.strip(), written) if written else (cell.strip()[:10], "%Y-%m-%d")
+    with suppress(ValueError):
+        return datetime.strptime(text, codes).date()
+    return None
+
+
+# A column with more levels is no protected attribute, but a number or a name.
+MAX_LEVELS = 1000
+MEANING = {"0": 0.0, "False": 0.0, "1": 1.0, "True": 1.0}
+FILL_IN = "Fill it in, or leave the row out"
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A column that a command was asked to use; errors name its ``option`` and the row.
+
+    ``column`` is indexed by the numbers of the rows.
+    """
+
+    column: pd.Series
+    option: str
+    path: Path | str
+
+    def error(self, reason: str, mend: str) -> DataError:
+        """Return an error about this column; ``reason`` continues "column 'x' "."""
+        return DataError(f"{self.path}: column {self.column.name!r} {reason}.", mend)
+
+    def refuse(self, wrong: np.ndarray, reason: str, mend: str) -> None:
+        """Raise a DataError about the first cell that is wrong."""
+        if wrong.any():
+            row = int(wrong.argmax())
+            shown = show_cell(self.column.iloc[row])
+            raise self.error(f"holds {shown} in row {self.column.index[row]}{reason}", mend)
+
+    def present(self, mend: str = f"{FILL_IN}.") -> tuple[np.ndarray, pd.Index]:
+        """Return codes and levels; a missing cell raises a DataError."""
+        codes, levels = encode_levels(self.column, f"{self.path}")
+        if (absent := codes < 0).any():
+            row = self.column.index[int(absent.argmax())]
+            raise self.error(f"is missing in row {row}", mend)
+        return codes, levels
+
+    def numbers(self) -> np.ndarray:
+        """Return the cells as finite float64."""
+        numbers = parse_numbers(self.column).to_numpy()
+        if (wrong := np.isnan(numbers)).any():
+            self.present()
+            self.refuse(wrong, ", which is no number", "Correct it, or name a column of numbers.")
+        mend = "Every row needs a finite number: correct it, or leave the row out."
+        self.refuse(np.isinf(numbers), "", mend)
+        return numbers
+
+    def weights(self) -> np.ndarray:
+        """Return the cells as case weights ≥ 0, float64."""
+        weight = self.numbers()
+        mend = f"Correct it, or leave --{self.option} out."
+        self.refuse(weight < 0, ", and a weight is not negative", mend)
+        return weight
+
+    def levels(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the codes, int64, and the levels that occur; missing cells are a level."""
+        codes, levels = encode_levels(self.column, f"{self.path}")
+        names = levels.tolist()
+        if (codes < 0).any():
+            # The cells may hold the word itself.
+            names += [] if MISSING_LEVEL in names else [MISSING_LEVEL]
+            codes = np.where(codes < 0, names.index(MISSING_LEVEL), codes)
+        if len(names) > MAX_LEVELS:
+            raise self.error(
+                f"has more than {MAX_LEVELS} levels, too many for --{self.option}",
+                "Name a column with few levels: put numbers into ranges first.",
             )
-        cells = [as_levels(frame[dummy]).str.casefold() for dummy in dummies]
-        ones = np.column_stack([each.isin(("1", "true")) for each in cells])
-        zeros = np.column_stack([each.isin(("0", "false")) for each in cells])
-        count = ones.sum(axis=1)
-        level = np.array(list(dummies.values()), dtype=object)[ones.argmax(axis=1)]
-        level = np.where(count == 1, level, np.where(count, SEVERAL, NONE))
-        known = (ones | zeros).all(axis=1)
-        made[name] = pd.Series(level, frame.index, dtype="str").where(known)
-    return frame.assign(**made)
+        return codes.astype(np.int64), tuple(names)
+
+    def binary(
+        self, ones: Collection[str], option: str, seen: Counter[str] | None = None
+    ) -> np.ndarray:
+        """Return the cells as 0 and 1, float64; the rows of each level are added to ``seen``.
+
+        ``ones`` are the levels that mean 1, every other one meaning 0; without any the cells must
+        be 0 and 1, or false and true. ``option`` is the one to set where they are not.
+        """
+        codes, names = self.present()
+        if seen is not None:
+            rows = np.bincount(codes, minlength=len(names)).tolist()
+            seen.update(dict(zip(names.tolist(), rows, strict=True)))
+        meaning = {name: float(name in ones) for name in names} if ones else MEANING
+        cells = np.array([meaning.get(name, np.nan) for name in names])[codes]
+        mend = f"Name the level that means 1 with --{option}."
+        self.refuse(np.isnan(cells), ", which is neither 0 nor 1", mend)
+        return np.asarray(cells)
+
+    def ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids as they are written out, and the 64-bit words that seed their rows' draws.
+
+        A whole number, or its decimal text, is that number modulo 2⁶⁴; any other text is the first
+        eight bytes of the sha256 of its UTF-8, the lowest first.
+        """
+        column = self.column.infer_objects()
+        mend = f"Name another column with --{self.option}, or leave it out to use the row number."
+        self.present()
+        if is_number(column):
+            if not pd.api.types.is_integer_dtype(column):
+                numbers = column.to_numpy(dtype=np.float64)
+                wrong = ~(np.abs(numbers) < MERGED) | (numbers != np.floor(numbers))
+                self.refuse(wrong, ", and an id is a whole number or text", mend)
+                column = pd.Series(numbers.astype(np.int64))
+            unsigned = str(column.dtype).lower().startswith("u")
+            names = column.to_numpy(dtype=np.uint64 if unsigned else np.int64)
+            return names, names.view(np.uint64)
+        texts = column.astype(object).map(lambda x: x.decode() if isinstance(x, bytes) else x)
+        self.refuse(
+            ~texts.map(lambda x: isinstance(x, str)).to_numpy(dtype=bool),
+            ", and ids are whole numbers or text",
+            mend,
+        )
+        texts = texts.str.strip()
+        names = texts.to_numpy(dtype=object)
+        if texts.str.fullmatch(r"0|-?[1-9][0-9]{0,16}").all():
+            return names, names.astype(np.int64).view(np.uint64)
+        return names, np.array([_number_id(text) for text in names], dtype=np.uint64)
+
+
+def _number_id(text: str) -> int:
+    if _WHOLE.fullmatch(text):
+        return int(text) & _MASK
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -21,8 +20,6 @@ COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 RESULT_TIMES = 1000
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 VIEWS = (pa.string_view(), pa.binary_view())
-# A KeyError is a time zone that there is not; a date beyond year 9999 raises Python's own errors.
-UNREADABLE = (pa.ArrowException, OSError, KeyError, ValueError, OverflowError, NotImplementedError)
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
@@ -186,23 +183,11 @@ def read_result(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path)
 
 
-@contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
-    """Turn Arrow's errors about a file that is no Parquet into a DataError."""
-    try:
-        yield
-    except MemoryError:
-        raise memory_error(path) from None
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0].rstrip(". ")
-        raise DataError(
-            f"{path} is not a Parquet file that can be read: {reason}.",
-            "Check source.format and fetch the file again.",
-        ) from None
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is text."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def memory_error(path: Path) -> DataError:
-    """Return the error for a file that the memory does not hold."""
-    return DataError(
-        f"{path} takes more memory than there is.", "Divide it into files of fewer rows."
-    )
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of integers or floating-point numbers."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))

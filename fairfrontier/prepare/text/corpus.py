@@ -14,7 +14,8 @@ from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Text
 from fairfrontier.prepare.config.vocabulary import Terms, name_word
 from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.prepare.table.column import as_levels
-from fairfrontier.prepare.table.table import Table, check_digest, list_files, read_table
+from fairfrontier.prepare.table.file import check_digest, list_sources
+from fairfrontier.prepare.table.rows import Table, read_table
 from fairfrontier.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from fairfrontier.prepare.text.occurrence import find_words
 from fairfrontier.prepare.text.table_cache import WORTH_BYTES, recall_table
@@ -41,7 +42,7 @@ def read_corpus(
     paths = [
         (path, part.sha256 or source.sha256)
         for part in source.files
-        for path in list_files(part, source, home, folder)
+        for path in list_sources(part, source, home, folder)
     ]
     if sum(path.stat().st_size for path, _ in paths) < WORTH_BYTES:
         table = read_table(source, home, folder)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table.column import MISSING_LEVEL
-from fairfrontier.prepare.table.score_table import Scale
+from fairfrontier.prepare.table.role import Scale
 from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms

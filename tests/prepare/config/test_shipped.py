@@ -10,8 +10,7 @@ import pytest
 
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.table.column import keep_rows
-from fairfrontier.prepare.table.table import read_table
+from fairfrontier.prepare.table.rows import keep_rows, read_table
 from fairfrontier.runtime.home import find_home
 from tests.prepare.embedding.stub import put_stub
 from tests.prepare.fetched import FETCHED, OWN, require_files

@@ -10,8 +10,8 @@ from fairfrontier import init, load
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.prepare.table.cell import clean_cells
-from fairfrontier.prepare.table.column import join_dummies
+from fairfrontier.prepare.table.column import clean_cells
+from fairfrontier.prepare.table.rows import join_dummies
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.project import call_here

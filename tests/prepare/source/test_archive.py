@@ -9,7 +9,7 @@ import pytest
 
 from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.source.archive import open_member, unzip_table
-from fairfrontier.prepare.table.table import read_table
+from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.runtime.errors import DataError
 
 TEXT = b"a,b\n1,x\n2,y\n"

@@ -120,7 +120,7 @@ def test_means_fill_with_the_training_mean():
     frame = table()
     config = config_of({"numeric": ["income"]}, {"numeric": "mean"})
     statistics = fit_statistics(frame, config, "f")
-    assert np.isclose(statistics.fill["income"], frame["income"].mean())
+    assert np.isclose(statistics["income"].fill, frame["income"].mean())
     frame["income"] = np.nan
     with pytest.raises(DataError, match="'income' has no value in train"):
         fit_statistics(frame, config, "f")

@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.prepare.split import Split
-from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
+from fairfrontier.prepare.table.role import ScoreColumns, ScoreTable
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.postprocess.base import read_scores, rescale

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier.prepare.config.source import Votes
-from fairfrontier.prepare.table.vote import count_votes, join_votes
+from fairfrontier.prepare.table.rows import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 BALLOTS = st.lists(

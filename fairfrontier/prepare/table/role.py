@@ -1,33 +1,269 @@
-"""Tables that an audit reads: decisions or scores, true beside noisy groups, confusion."""
+"""Columns by what they are to a command: decisions or scores, labels, groups, weights and ids."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from fairfrontier.prepare.config.section import level_text
-from fairfrontier.prepare.table.batch_column import FILL_IN, BatchColumn
-from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels, tell_spellings
-from fairfrontier.prepare.table.stream import (
-    BATCH_ROWS,
-    Batch,
+from fairfrontier.prepare.table.column import (
+    FILL_IN,
+    MISSING_LEVEL,
+    Cells,
+    as_levels,
+    sort_levels,
+    tell_spellings,
+)
+from fairfrontier.prepare.table.reader import (
+    Block,
     check_table,
-    name_used,
+    digest_table,
     read_names,
     read_rows,
 )
+from fairfrontier.prepare.table.text import BATCH_ROWS
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
 Share = Callable[[float], None]
+Scale = Literal["probability", "margin", "signed", "points"]
+ANY = (-np.inf, np.inf)
+BOUNDS = {"probability": (0.0, 1.0), "margin": ANY, "signed": (-1.0, 1.0), "points": ANY}
+# Scores may exceed their bounds by rounding.
+SLACK = 1e-9
+# Standard errors take sums of the squares of weights and of their products.
+MOST_WEIGHT = 1e70
 # The level of rows whose group is not known.
 UNKNOWN = "unknown"
 # Each is a row of an audit, of about 100 bytes.
 MOST_PERSONS = 10_000_000
+
+
+def name_used(columns: object, options: Sequence[str]) -> dict[str, str]:
+    """Return column -> the first of the options that names it; options are attributes."""
+    used: dict[str, str] = {}
+    for option in options:
+        value = getattr(columns, option)
+        for column in (value,) if isinstance(value, str) else value or ():
+            used.setdefault(column, option)
+    return used
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """Which column contains what.
+
+    Attributes
+    ----------
+    scores : str
+        Scores of a trained model, on ``scale``.
+    groups : tuple of str
+        Protected attributes; the combinations of their levels are the groups.
+    labels : str or None
+        True outcomes: 0 and 1, false and true, or any levels where ``positive`` is given.
+    positive : tuple of str
+        The levels of ``labels`` that mean 1; every other one means 0.
+    weights : str or None
+        Case weights ≥ 0.
+    ids : str or None
+        Row ids, whole numbers or text; the row number, from 0, by default.
+    scale : {"probability", "margin", "signed", "points"}
+        Scores in [0, 1], log odds, [−1, 1], or any numbers of which only the order counts.
+    missing : tuple of str or None
+        Marks of missing cells of text, in place of the usual ones.
+    """
+
+    scores: str
+    groups: tuple[str, ...]
+    labels: str | None = None
+    positive: tuple[str, ...] = ()
+    weights: str | None = None
+    ids: str | None = None
+    scale: Scale = "probability"
+    missing: tuple[str, ...] | None = None
+
+    def used(self) -> dict[str, str]:
+        """Return column -> the option that names it."""
+        return name_used(self, ("scores", "groups", "labels", "weights", "ids"))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreBatch:
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    start : int
+        Number of the first row.
+    score : ndarray of float64, shape (n,)
+        As written, within the bounds of the scale.
+    cell : ndarray of int64, shape (n,)
+        Position of each row's combination of levels in ``levels``.
+    levels : tuple of tuple of str
+        The combinations that occur in this batch, one level for each column of groups.
+    label : ndarray of float64, shape (n,), or None
+        0 or 1.
+    weight : ndarray of float64, shape (n,)
+        Ones where no column is named.
+    ids : ndarray of uint64, shape (n,)
+        The words that seed the draws of each row; see `number_ids`.
+    names : ndarray of int64, uint64 or object, shape (n,)
+        The ids as written.
+    share : float
+        How much of the table has been read, from 0 to 1.
+    """
+
+    start: int
+    score: np.ndarray
+    cell: np.ndarray
+    levels: tuple[tuple[str, ...], ...]
+    label: np.ndarray | None
+    weight: np.ndarray
+    ids: np.ndarray
+    names: np.ndarray
+    share: float
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.score.shape[0])
+
+
+class ScoreTable:
+    """A Parquet file, a folder of them, or a CSV file (plain or gzip), read in batches.
+
+    Text is UTF-8 with a header line, separated by commas, or by tabs in a ``.tsv``; only the named
+    columns are read. Memory is bounded by a batch times these columns, whatever the number of
+    rows. Parquet comes in ``batch_rows`` rows at most, ``BATCH_ROWS`` by default. 2, 2.0 and "2"
+    are one level, and a missing cell is the level ``missing``.
+
+    Raises
+    ------
+    ConfigError
+        When the file or a column does not exist.
+    DataError
+        When the file is neither Parquet nor CSV.
+    """
+
+    def __init__(self, path: Path, columns: ScoreColumns, batch_rows: int | None = None) -> None:
+        self.path = path
+        self.columns = columns
+        self._batch_rows = batch_rows or BATCH_ROWS
+        # Of levels of labels that were read as 0 beside others, the rows; by their column.
+        self.zeros: dict[str, dict[str, int]] = {}
+        check_table(path, columns.used())
+
+    def digest(self) -> str:
+        """Return the sha256 of the file; of the digests of its files for a folder."""
+        return digest_table(self.path)
+
+    def batches(self) -> Iterator[ScoreBatch]:
+        """Yield all rows in their order.
+
+        Raises
+        ------
+        DataError
+            For a cell that cannot be used, with its column and its row (from 0); for a file that
+            is damaged or empty.
+        ConfigError
+            When a level of ``positive`` never occurs.
+        """
+        seen = Counter[str]()
+        for batch in read_rows(
+            self.path, self.columns.used(), self._batch_rows, missing=self.columns.missing
+        ):
+            yield self._convert(batch, seen)
+        zeros = {
+            level: n for level, n in sorted(seen.items()) if level not in self.columns.positive
+        }
+        if self.columns.positive and len(zeros) > 1:
+            self.zeros = {str(self.columns.labels): zeros}
+        for positive in self.columns.positive:
+            if positive not in seen:
+                raise ConfigError(
+                    f"{self.path}: column {self.columns.labels!r} never is {positive!r} "
+                    "(--positive).",
+                    nearest(positive, seen),
+                )
+
+    def _convert(self, batch: Block, seen: Counter[str]) -> ScoreBatch:
+        columns, n = self.columns, batch.rows.size
+        column = batch.column(columns.scores)
+        score = column.numbers()
+        low, high = BOUNDS[columns.scale]
+        column.refuse(
+            (score < low - SLACK) | (score > high + SLACK),
+            f", and a {columns.scale} score lies in {low:g} to {high:g}",
+            "Set the scale of the scores with --scale: points where only their order counts, as of "
+            "credit points or deciles; else probability, margin (log odds) or signed.",
+        )
+        groups = [batch.column(name).levels() for name in columns.groups]
+        if math.prod(len(levels) for _, levels in groups) >= 2**63:
+            raise DataError(
+                f"{self.path}: {len(groups)} columns of groups have 2^63 combinations or more.",
+                "Name fewer columns with --groups, or merge their levels first.",
+            )
+        cell, levels = cross(groups)
+        weight = np.ones(n)
+        if columns.weights:
+            weights = batch.column(columns.weights)
+            weight = weights.weights()
+            weights.refuse(
+                (weight > 0) & ((weight < 1 / MOST_WEIGHT) | (weight > MOST_WEIGHT)),
+                ", beyond what variances are computed of",
+                f"Divide all weights by one number, to between {1 / MOST_WEIGHT:g} and "
+                f"{MOST_WEIGHT:g}.",
+            )
+        names, ids = batch.rows, batch.rows.view(np.uint64)
+        if columns.ids is not None:
+            names, ids = batch.column(columns.ids).ids()
+        label = None
+        if columns.labels is not None:
+            label = batch.column(columns.labels).binary(columns.positive, "positive", seen)
+        return ScoreBatch(batch.start, score, cell, levels, label, weight, ids, names, batch.share)
+
+
+def cross(
+    columns: Sequence[tuple[np.ndarray, tuple[str, ...]]],
+) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
+    """Return the codes, int64, of the combinations of several columns, and those that occur.
+
+    Each column is given by its codes, int64 of shape (n,), and its levels.
+    """
+    shape = [len(levels) for _, levels in columns]
+    joint = np.zeros(columns[0][0].shape[0], dtype=np.int64)
+    for codes, levels in columns:
+        joint = joint * len(levels) + codes
+    present, code = np.unique(joint, return_inverse=True)
+    names = [
+        np.array(levels, dtype=object)[codes]
+        for (_, levels), codes in zip(columns, np.unravel_index(present, shape), strict=True)
+    ]
+    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(zip(*names, strict=True))
+
+
+def name_cells(cells: Iterable[Sequence[str]], where: str) -> tuple[str, ...]:
+    """Return the names of combinations of levels, such as female×Black.
+
+    Raises
+    ------
+    DataError
+        When two of them have one name, as those of a×b and c, and of a and b×c.
+    """
+    names: dict[str, None] = {}
+    for name in map("×".join, cells):
+        if name in names:
+            raise DataError(
+                f"{where}: two combinations of levels are both named {name!r}.",
+                "Rename the levels that have a × in them.",
+            )
+        names[name] = None
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -324,10 +560,11 @@ def read_confusion(path: Path) -> Confusion:
     rows: list[np.ndarray] = []
     names: list[str] = []
     for batch in _read(path, dict.fromkeys(header, "confusion"), None):
-        names.extend(str(level_text(x)) for x in batch.column(header[0]).present().to_pylist())
+        codes, found = batch.column(header[0]).present()
+        names.extend(found[codes])
         rows.append(np.column_stack([batch.column(name).numbers() for name in header[1:]]))
     chance = np.concatenate(rows)
-    noisy = [str(level_text(name)) for name in header[1:]]
+    noisy = as_levels(pd.Series(header[1:], dtype="str")).tolist()
     for kind, levels in (("row", names), ("column", noisy)):
         if double := repeated(levels):
             raise DataError(f"{path} has two {kind}s {double[0]!r}.", "Give each group one.")
@@ -352,27 +589,22 @@ class _Levels:
         """Levels that are ``unknown``, or missing, become one; None refuses missing cells."""
         self.codes: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}
-        self._unknown = None if unknown is None else {"", MISSING_LEVEL, *unknown}
+        self._unknown = None if unknown is None else {MISSING_LEVEL, *unknown}
         # Those of them that occur.
         self.unknown: set[str] = set()
 
-    def add(self, column: BatchColumn) -> None:
+    def add(self, column: Cells) -> None:
         codes, levels = column.levels()
         if self._unknown is not None:
-            self.unknown |= {levels[code] for code in np.unique(codes)} & self._unknown
+            self.unknown |= {*levels} & self._unknown
             levels = tuple(UNKNOWN if level in self._unknown else level for level in levels)
-        occurring = {levels[code] for code in np.unique(codes)}
-        if occurring & {"", MISSING_LEVEL}:
+        elif MISSING_LEVEL in levels:
             # The cells may hold the word itself.
             column.present(
                 f"{FILL_IN}; rows of which nothing is known can be a noisy group with a name."
             )
-        # Levels of a dictionary that do not occur get no number.
-        numbers = [
-            self._numbers.setdefault(level, len(self._numbers)) if level in occurring else -1
-            for level in levels
-        ]
-        self.codes.append(np.array(numbers)[codes])
+        numbers = [self._numbers.setdefault(level, len(self._numbers)) for level in levels]
+        self.codes.append(np.array(numbers, dtype=np.int64)[codes])
 
     def finish(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return all codes, int64, of the sorted levels."""
@@ -387,17 +619,16 @@ def _read(
     used: Mapping[str, str],
     progress: Share | None,
     missing: Sequence[str] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[Block]:
     for batch in read_rows(path, used, BATCH_ROWS, missing=missing):
         yield batch
         if progress is not None:
             progress(batch.share)
 
 
-def _read_probabilities(column: BatchColumn, score: np.ndarray) -> np.ndarray:
+def _read_probabilities(column: Cells, score: np.ndarray) -> np.ndarray:
     column.refuse(
         (score < 0) | (score > 1),
-        score,
         ", and a probability of deciding 1 lies in 0 to 1",
         "Give the score from which on a row is decided 1 with --threshold.",
     )

@@ -1,0 +1,460 @@
+"""The one reader: any file or frame as blocks of rows, which are Arrow's record batches."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
+from fairfrontier.prepare.source.archive import GZIP_START, ZIP_START, most_unpacked, refuse_growth
+from fairfrontier.prepare.table.column import Cells, read_column
+from fairfrontier.prepare.table.file import check_digest, list_parquet, refuse_missing, walk_files
+from fairfrontier.prepare.table.frame import make_frame
+from fairfrontier.prepare.table.layout import ALWAYS_MISSING, Known, find_keys
+from fairfrontier.prepare.table.parquet import PlainParquet, count_bytes
+from fairfrontier.prepare.table.sheet import read_typed
+from fairfrontier.prepare.table.text import (
+    BATCH_ROWS,
+    Header,
+    check_names,
+    cut_text,
+    find_header,
+    open_text,
+    read_start,
+    read_text,
+)
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.recall import Stamp, stamp
+from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.text_file import is_plain
+
+PART_COLUMN = "part"
+# Of text; of Parquet a row group is one.
+BLOCK_BYTES = 64 * 2**20
+PLAIN = "If it is right, write it as a plain CSV file."
+# What Arrow, pandas and decompressors raise about damaged files. A KeyError is a time zone that
+# there is not; a date beyond year 9999 raises Python's own errors.
+DAMAGE = (
+    pa.ArrowException,
+    pd.errors.ParserError,
+    pd.errors.ParserWarning,
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    OverflowError,
+    NotImplementedError,
+    zlib.error,
+    BadZipFile,
+)
+
+
+@contextmanager
+def reading(path: Path, source: Source | None = None) -> Iterator[None]:
+    """Turn what libraries raise about a damaged file into a DataError."""
+    what = "table" if source is None else f"{source.format} table"
+    try:
+        yield
+    except MemoryError:
+        raise DataError(
+            f"{path} takes more memory than there is.", "Divide it into files of fewer rows."
+        ) from None
+    except PermissionError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}.", "Change its permissions."
+        ) from None
+    except DAMAGE as error:
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+            raise DataError(
+                f"{path} is not {(source and source.encoding) or 'UTF-8'} text.",
+                "Save it in UTF-8, or set source.encoding: cp1252, for example.",
+            ) from None
+        lines = str(error).strip().splitlines() or ["it is cut"]
+        reason = lines[-1 if isinstance(error, pd.errors.ParserError) else 0]
+        reason = reason.removeprefix("Error tokenizing data. C error: ")[:200].rstrip(". ")
+        raise DataError(
+            f"{path} is not a {what} that can be read: {reason}.",
+            "Check that it is complete, its format and separator, and that all rows have the same "
+            "number of cells.",
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """How a file is written.
+
+    Of text it has the ``header``, of a Feather file and a sheet ``typed``, what they hold; else it
+    is Parquet.
+    """
+
+    path: Path
+    source: Source
+    header: Header | None = None
+    typed: pa.Table | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        if self.header is not None:
+            return self.header.columns
+        if self.typed is not None:
+            return list(self.typed.column_names)
+        with open_parquet(self.path, self.source) as opened:
+            return list(opened.schema.names)
+
+    def cut(self) -> list[Any]:
+        """Return pieces that `batches` reads: row groups, parts of a plain text, or all rows."""
+        if self.typed is not None:
+            return [None]
+        with reading(self.path, self.source):
+            if self.header is None:
+                with open_parquet(self.path, self.source) as opened:
+                    return list(range(opened.metadata.num_row_groups)) or [None]
+            with self.path.open("rb") as file:
+                start = file.read(len(ZIP_START))
+            if start == ZIP_START or start.startswith(GZIP_START):
+                return [None]
+            return list(cut_text(self.path, self.header, BLOCK_BYTES)) or [None]
+
+    def batches(
+        self,
+        wanted: Sequence[str] | None = None,
+        rows: int = BATCH_ROWS,
+        piece: Any = None,
+        least: int = 8,
+    ) -> Iterator[tuple[pa.RecordBatch, float]]:
+        """Yield the wanted columns in batches, and the share of the file that was read for them.
+
+        ``piece`` is one of `cut`. A cell of Parquet counts ``least`` bytes or more.
+        """
+        with reading(self.path, self.source):
+            if self.typed is not None:
+                for batch in self.typed.select(wanted or self.names).to_batches(rows):
+                    yield batch, 1.0
+            elif self.header is not None:
+                size = self.path.stat().st_size or 1
+                opener: Any = partial(open_text, self.path, self.source.unpacked)
+                if piece is not None and (piece[0], sum(piece)) != (self.header.start, size):
+                    opener = partial(_open_span, self.path, *piece)
+                else:
+                    piece = None
+                length = None if piece is None else piece[1]
+                for batch, place in read_text(
+                    opener, self.path, self.source, self.header, wanted, length
+                ):
+                    yield batch, place / size
+            else:
+                with open_parquet(self.path, self.source) as opened:
+                    opened.check_cells(least, wanted)
+                    count, read = opened.metadata.num_rows or 1, 0
+                    groups = None if piece is None else [piece]
+                    for batch in opened.file.iter_batches(rows, groups, wanted):
+                        read += batch.num_rows
+                        yield opened.decode(batch), read / count
+
+    def read(self, piece: Any = None) -> pd.DataFrame:
+        """Return all rows, or those of a piece, as a study has them; see `read_column`."""
+        batches = [batch for batch, _ in self.batches(piece=piece)]
+        with reading(self.path, self.source):
+            if not batches:
+                return pd.DataFrame({name: pd.Series(dtype="str") for name in self.names})
+            frame = make_frame(pa.Table.from_batches(batches))
+            if self.header is not None:
+                return frame
+            columns = {name: read_column(frame[name], self.source) for name in frame}
+            return pd.DataFrame(columns, index=frame.index)
+
+
+@contextmanager
+def _open_span(path: Path, start: int, length: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    with path.open("rb") as file:
+        file.seek(start)
+        text = io.BytesIO(file.read(length))
+        yield text, text
+
+
+def open_parquet(path: Path, source: Source) -> PlainParquet:
+    """Open a file; DataError where columns are too many, or named twice."""
+    with reading(path, source):
+        most = most_unpacked(path.stat().st_size, source.unpacked)
+        # Without a small buffer the used columns of a row group would be in memory at once.
+        growth = refuse_growth(path, most)
+        opened = PlainParquet(path, most, growth, buffer_size=1 << 20, pre_buffer=False)
+        check_names(opened.schema.names, path, source.width)
+        return opened
+
+
+def state_form(path: Path, source: Source, skip_rows: int = 0) -> Form:
+    """Return how a file is written by what its source says."""
+    if source.format == "parquet":
+        return Form(path, source)
+    with reading(path, source):
+        with open_text(path, source.unpacked) as (stream, _):
+            start, _ = read_start(stream, source.separator)
+        return Form(path, source, find_header(start, path, source, skip_rows))
+
+
+def find_form(path: Path, known: Source | None = None, named: Collection[str] = ()) -> Form:
+    """Return how a file is written that nobody described, as a study's ``known`` source may be.
+
+    A first row of numbers that has all those ``named`` is a header.
+    """
+    if not is_plain(path):
+        raise refuse_missing(path)
+    with reading(path):
+        like = None if known is None else Known.of(known)
+        return _find_form(path, stamp(path), like, frozenset(named))
+
+
+@lru_cache(maxsize=64)
+def _find_form(path: Path, _: Stamp, known: Known | None, named: frozenset[str]) -> Form:
+    plain = Source(path=str(path), format="parquet")
+    with path.open("rb") as file:
+        if file.read(4) == b"PAR1":
+            return Form(path, plain)
+    if (typed := _load_typed(path, stamp(path))) is not None:
+        return Form(path, plain, typed=typed)
+    with open_text(path) as (stream, _file):
+        start, cut = read_start(stream)
+    keys, skipped, marks = find_keys(start, path, known, named, cut=cut)
+    missing = (*MISSING_MARKERS, *ALWAYS_MISSING, *marks.pop("missing", ()))
+    if known is not None:
+        # What is missing is left to a study, how numbers are written where it says so, and units.
+        units = {} if known.text else marks.get("units", {})
+        marks = {} if known.text and known.notation else marks
+        marks["units"] = {name: unit for name, unit in units.items() if name not in known.units}
+        missing = () if known.text else missing
+    source = parse(Source, {"path": str(path), **keys}, path)
+    source = source.model_copy(update={**marks, "missing": tuple(dict.fromkeys(missing))})
+    return Form(path, source, find_header(start, path, source, skipped))
+
+
+@lru_cache(maxsize=1)
+def _load_typed(path: Path, _: Stamp) -> pa.Table | None:
+    """Return a table of which no part can be read; None for another one."""
+    table = read_typed(path)
+    if table is not None and count_bytes(table) > (most := most_unpacked(path.stat().st_size)):
+        raise refuse_growth(path, most, PLAIN)
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some rows of a table, which are read when they are needed."""
+
+    form: Form
+    place: Any
+    part: str | None = None
+
+    def read(self) -> pd.DataFrame:
+        """Return the rows, with the column of their file's part."""
+        frame = self.form.read(self.place)
+        return frame if self.part is None else frame.assign(**{PART_COLUMN: self.part})
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A table in pieces, in the order of the rows, with the sha256 of each file."""
+
+    pieces: tuple[Piece, ...]
+    columns: tuple[str, ...]
+    digests: tuple[str, ...]
+
+
+def cut_table(source: Source, home: Path, folder: Path, *, whole: bool = False) -> Pieces:
+    """Return the pieces of the files of a source: row groups, 64 MiB of text, or ``whole`` files.
+
+    Paths are looked up below ``home``, then below ``folder``.
+
+    Raises
+    ------
+    ConfigError
+        When a file is not found, or listed twice.
+    DataError
+        When a file has another digest or format, repeated column names, or other columns than the
+        files before it.
+    """
+    pieces: list[Piece] = []
+    digests: list[str] = []
+    columns: list[str] = []
+    for file, path in walk_files(source, home, folder):
+        with reading(path, source):
+            digests.append(hash_file(path))
+        check_digest(path, digests[-1], file.sha256 or source.sha256)
+        form = state_form(path, source, file.skip_rows)
+        names = form.names
+        if columns and names != columns:
+            raise DataError(
+                f"The columns of {path} differ from those of the files before it.",
+                "Files of one source must have the same columns in the same order.",
+            )
+        if file.part is not None and PART_COLUMN in names:
+            raise DataError(
+                f"{path} has a column named {PART_COLUMN}, and source.path gives the file a part.",
+                "Give the column another name, or leave out the files' parts.",
+            )
+        columns = names
+        pieces += [Piece(form, place, file.part) for place in ([None] if whole else form.cut())]
+    if any(file.part for file in source.path):
+        columns = [*columns, PART_COLUMN]
+    return Pieces(tuple(pieces), tuple(columns), tuple(digests))
+
+
+def join_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of several frames as one; whole numbers stay whole beside others."""
+    if len(frames) == 1:
+        return frames[0]
+    # What `read_column` leaves whole would become float64 beside float64, or int64 beside uint64.
+    kept = {
+        name: object
+        for name in frames[0]
+        if len({frame[name].dtype for frame in frames}) > 1
+        and any(pd.api.types.is_integer_dtype(frame[name]) for frame in frames)
+    }
+    return pd.concat([frame.astype(kept) for frame in frames], ignore_index=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Consecutive rows of a table, or some of them.
+
+    ``used`` maps the columns to the options that name them, ``rows`` are the numbers of the rows,
+    and ``share`` says how much of the table has been read, from 0 to 1.
+    """
+
+    raw: pa.RecordBatch
+    used: Mapping[str, str]
+    path: Path
+    rows: np.ndarray
+    share: float
+
+    @property
+    def start(self) -> int:
+        """The number of the first row."""
+        return int(self.rows[0]) if self.rows.size else 0
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The columns that are not only kept, indexed by the numbers of the rows."""
+        names = [name for name in self.raw.schema.names if self.used[name] != "keep"]
+        with reading(self.path):
+            frame = make_frame(self.raw.select(names))
+        index = pd.RangeIndex(self.start, self.start + len(frame))
+        return frame.set_axis(index if self._is_whole() else pd.Index(self.rows))
+
+    def _is_whole(self) -> bool:
+        return self.rows.size == 0 or int(self.rows[-1]) - self.start + 1 == self.rows.size
+
+    def column(self, name: str) -> Cells:
+        """Return a column by its name."""
+        with reading(self.path):
+            cells = make_frame(self.raw.select([name]))[name].set_axis(pd.Index(self.rows))
+        return Cells(cells, self.used[name], self.path)
+
+    def keep(self, rows: np.ndarray) -> Block:
+        """Return the block with some of its rows, bool of shape (n,)."""
+        return replace(self, raw=self.raw.filter(pa.array(rows)), rows=self.rows[rows])
+
+
+def read_rows(
+    path: Path,
+    used: Mapping[str, str],
+    rows: int,
+    source: Source | None = None,
+    missing: Sequence[str] | None = None,
+) -> Iterator[Block]:
+    """Yield the used columns of a table in blocks that hold rows, one of which is in memory.
+
+    A block has at most ``rows`` rows. Every cell of text is text, and an empty one is missing, as
+    are those with a mark, by default one of those that `init` knows; of a study's ``source`` its
+    reader finds them. A table without rows raises a DataError.
+    """
+    files = check_table(path, used, source)
+    total = sum(file.stat().st_size for file in files) or 1
+    done = start = 0
+    for file in files:
+        form = find_form(file, source, used)
+        if missing is not None and form.header is not None:
+            marked = form.source.model_copy(update={"missing": tuple(missing)})
+            form = replace(form, source=marked)
+        size = file.stat().st_size
+        for raw, share in form.batches(list(used), rows, least=2):
+            for first in range(0, raw.num_rows, rows):
+                part = raw.slice(first, rows)
+                numbers = np.arange(start, start + part.num_rows)
+                yield Block(part, used, path, numbers, (done + share * size) / total)
+                start += part.num_rows
+        done += size
+    if not start:
+        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the files of a table: itself, or a folder's Parquet files in order of name."""
+    if path.is_dir():
+        files = list_parquet(path)
+        if not files:
+            raise ConfigError(
+                f"{path} is a folder without Parquet files.",
+                "Name a file, or a folder of *.parquet.",
+            )
+        return files
+    if not is_plain(path):
+        raise refuse_missing(path)
+    return [path]
+
+
+def digest_table(path: Path) -> str:
+    """Return the sha256 of a file; for a folder, that of the digests of its files."""
+    digests = [hash_file(file) for file in list_files(path)]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def stamp_table(path: Path) -> dict[Path, Stamp]:
+    """Return the files of a table with what changes when they are written; see `check_stamps`."""
+    return {file: stamp(file) for file in list_files(path)}
+
+
+def check_stamps(path: Path, stamps: Mapping[Path, Stamp]) -> None:
+    """Raise a DataError when a table has changed since `stamp_table`."""
+    if stamp_table(path) != stamps:
+        raise DataError(
+            f"{path} changed while it was read.", "Run again when no other program writes to it."
+        )
+
+
+def check_table(path: Path, used: Mapping[str, str], source: Source | None = None) -> list[Path]:
+    """Return the files of a table, all of which have the used columns; no row is read.
+
+    ``used`` maps columns to the options that name them. How text is written is found out, by
+    ``source``, that of a study, where it may be written so. A ConfigError says what is not there.
+    """
+    files = list_files(path)
+    for file in files:
+        names = read_names(file, source, used)
+        for column, option in used.items():
+            if column not in names:
+                raise ConfigError(
+                    f"{file} has no column {column!r} (--{option}).", nearest(column, names)
+                )
+    return files
+
+
+def read_names(path: Path, source: Source | None = None, named: Collection[str] = ()) -> list[str]:
+    """Return the names of a file's columns; see `find_form`."""
+    return find_form(path, source, named).names
