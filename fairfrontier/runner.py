@@ -14,7 +14,7 @@ from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import sharing
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.option import RunOptions
-from fairfrontier.study.publication import Reproduction, find_reproduction
+from fairfrontier.study.reproduction import Reproduction, find_laboratory
 from fairfrontier.study.results import StudyResults
 from fairfrontier.study.run import StudyRun, ThreadRunner, choose_frontier, run_stages, start_study
 from fairfrontier.study.stage import (
@@ -30,8 +30,10 @@ from fairfrontier.study.stage import (
 
 def compare_with_paper(context: RunContext, results: StudyResults) -> Reproduction:
     """Check the claims of a study, and compare its results with published numbers, if any."""
-    hold = find_reproduction(results.study)
-    return Reproduction() if hold is None else hold(results, context.store, context.home)
+    laboratory = find_laboratory(results.study)
+    if laboratory is None:
+        return Reproduction()
+    return laboratory.hold_to_paper(results, context.store, context.home)
 
 
 def write_report(

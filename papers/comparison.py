@@ -10,8 +10,8 @@ import pandas as pd
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import summarise
-from fairfrontier.study.publication import Derived, Publication, PublishedTable
 from papers.curve import trace_curves
+from papers.publication import Derived, Publication, PublishedTable
 
 PUBLISHED = ("published_mean", "published_spread", "spread_kind")
 OURS = ("ours_mean", "ours_sd", "n_splits")

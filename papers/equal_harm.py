@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.study.claim import RELATIONS, EqualHarm, choose_block
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
-from fairfrontier.study.publication import read_publication
+from papers.claim import RELATIONS, EqualHarm, choose_block
 from papers.curve import Curve, trace_curves
+from papers.publication import read_publication
 
 
 def check_equal_harm(

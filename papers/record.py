@@ -19,7 +19,8 @@ from fairfrontier.runtime.recall import stamp
 from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.publication import read_publication
+from papers.claim import read_claims
+from papers.publication import read_publication
 
 # The measures of the papers' tables, where a dataset has them.
 MEASURES = ("accuracy", "balanced_accuracy", "consistency", "gap_max", "gap_rms")
@@ -99,7 +100,7 @@ def _describe_row(row: Mapping[Hashable, Any]) -> dict[str, Any]:
 def _list_mentioned(study: StudyConfig, home: Path) -> set[str]:
     """Return the measures that the frontier, the claims and the published table name."""
     named = {study.frontier.accuracy, *study.frontier.fairness}
-    for claim in study.claims:
+    for claim in read_claims(study):
         named |= set(claim.check.measure)
     if study.published is not None:
         publication, table = read_publication(study.published.reproduces, home)

@@ -6,7 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.runner import compare_with_paper, write_report
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import StudyResults
 from fairfrontier.study.run import StudyRun
 from fairfrontier.study.stage import RunContext

@@ -35,6 +35,7 @@ PRODUCTS = (
     "tests/benchmarks/test_noisy.py",
     "tests/evaluate/certificate/",
     "tests/metric/",
+    "tests/papers/rival/",
     "tests/train/baseline/",
     "tests/train/individual/",
     "tests/train/neural/",

@@ -44,7 +44,7 @@ KERNELS = (
     "fairfrontier.runtime.arrays",
     "fairfrontier.metric.explore",
     "fairfrontier.metric.face",
-    "fairfrontier.train.baseline.group_adversary",
+    "papers.rival.group_adversary",
     "fairfrontier.train.individual.attack",
     "fairfrontier.train.individual.budro.bound",
     "fairfrontier.train.individual.budro.entropic",

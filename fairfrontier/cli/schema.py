@@ -12,6 +12,7 @@ from fairfrontier.prepare.config.encoder import EncoderConfig
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.study.config import MethodFile, StudyConfig
+from fairfrontier.study.reproduction import load_laboratory
 
 MODELS: dict[str, Any] = {
     "dataset": DatasetConfig,
@@ -33,5 +34,10 @@ class _Untitled(GenerateJsonSchema):
 def make_schema(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a kind of YAML file: a key of `MODELS`."""
     schema = TypeAdapter(MODELS[kind]).json_schema(schema_generator=_Untitled)
+    laboratory = load_laboratory() if kind == "study" else None
+    if laboratory is not None:
+        claim = laboratory.describe_claim(_Untitled)
+        schema["$defs"] |= claim.pop("$defs") | {"Claim": claim}
+        schema["properties"]["claims"]["items"] = {"$ref": "#/$defs/Claim"}
     dialect = {"$schema": GenerateJsonSchema.schema_dialect}
     return dialect | schema | {"title": f"A {kind} of fairfrontier"}

@@ -22,7 +22,7 @@ from fairfrontier.report.plain import aims_at_individuals, find_groups
 from fairfrontier.study.config import DEFAULT_PROFILE, split_name
 from fairfrontier.study.expand import needs_groups
 from fairfrontier.study.mixture import pivot_measures
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import StudyResults
 
 # Rates of a level, where the results have them; some of them are of all of its rows.
@@ -182,7 +182,7 @@ def _count(values: pd.Series) -> int | list[int | None]:
 
 def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
     """Return the rows of the paper's table and ours under its protocol, by measure."""
-    if reproduction.rows is None:
+    if reproduction.points is None:
         return []
     return [
         {
@@ -192,7 +192,7 @@ def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
                 for side in ("published", "ours")
             },
         }
-        for row, cells in reproduction.rows.groupby("row", sort=False)
+        for row, cells in reproduction.points.groupby("row", sort=False)
     ]
 
 

@@ -34,7 +34,7 @@ from fairfrontier.study import drawing
 from fairfrontier.study.expand import list_models
 from fairfrontier.study.frontier import list_fits, name_columns
 from fairfrontier.study.mixture import trace_mixtures
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import SCHEMA, Searched, StudyResults
 from fairfrontier.study.run import StudyRun
 
@@ -81,7 +81,9 @@ def write_results(
         pictures = {name: drawing.FIGURES.find(name).draw(scene) for name in study.figures}
         exposed = expose_chosen(scene)
     mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
-    figure = draw_frontier(frontier, accuracy, study.select_on, reproduction.rows, title, mixtures)
+    figure = draw_frontier(
+        frontier, accuracy, study.select_on, reproduction.points, title, mixtures
+    )
     report = render_report(
         results, summary, figure, reproduction, pictures, exposed, models, counts, asked
     )

@@ -31,7 +31,7 @@ from fairfrontier.study import drawing
 from fairfrontier.study.config import split_name
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, orient, summarise
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import StudyResults
 
 AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square_loss_max")
@@ -81,7 +81,7 @@ def render_report(
         ],
         settings=_tabulate_settings(results, summary["worse_than_plain"]),
         claims=reproduction.claims,
-        published=_tabulate_published(reproduction),
+        published=reproduction.shown,
         cards=_make_cards(results, table, exposed),
         runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
@@ -140,38 +140,6 @@ def _tabulate_settings(
         return not row["chosen"], not row["joint"], -float(score)
 
     return sorted(rows, key=rank)
-
-
-def _tabulate_published(reproduction: Reproduction) -> dict[str, Any] | None:
-    """Return the table "published / ours ± sd" by row and measure, where there is one."""
-    published, publication = reproduction.published, reproduction.publication
-    if published is None:
-        return None
-    name = str(published["table"].iloc[0]).partition(".")[2]
-    table = publication.tables[name] if publication else None
-    measures = list(dict.fromkeys(published["measure"]))
-    rows = []
-    for row, cells in published.groupby("row", sort=False):
-        numbers = table.rows.get(str(row)) if table else None
-        rows.append(
-            {
-                "label": numbers.label if numbers else row,
-                "row": row,
-                "remark": numbers.remark if numbers else "",
-                "cells": {cell["measure"]: cell for cell in cells.to_dict("records")},
-                "ours": bool(cells["ours_mean"].notna().any()),
-            }
-        )
-    return {
-        "measures": measures,
-        "rows": rows,
-        "n_splits": int(published["n_splits"].max()),
-        "spread_kind": published["spread_kind"].iloc[0],
-        "source": publication.source if publication else "",
-        "title": table.title if table else "",
-        "where": table.where if table else "",
-        "verified": table.verified if table else "",
-    }
 
 
 def _make_cards(

@@ -10,9 +10,9 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.partition import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.study.claim import Block, refuse_claims
-from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.config import Block, StudyConfig, split_name
 from fairfrontier.study.objective import list_whole
+from fairfrontier.study.reproduction import find_laboratory
 from fairfrontier.study.resolve import ResolvedStudy
 from fairfrontier.train.fit.group import FitGroup
 
@@ -22,10 +22,11 @@ def check(resolved: ResolvedStudy) -> None:
     _refuse_measures(resolved.study, resolved.dataset, resolved.where)
     _refuse_figures(resolved.study, resolved.dataset, resolved.where)
     _refuse_splits(resolved.study.seeds, resolved.dataset, resolved.where)
-    settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
-    for row in resolved.rows:
-        settings.setdefault(row.block, []).append((row.shared["method"], row.setting))
-    refuse_claims(resolved.study, settings, resolved.where)
+    if laboratory := find_laboratory(resolved.study):
+        settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
+        for row in resolved.rows:
+            settings.setdefault(row.block, []).append((row.shared["method"], row.setting))
+        laboratory.refuse_claims(resolved.study, settings, resolved.where)
 
 
 def _refuse_splits(seeds: Iterable[int], dataset: DatasetConfig, where: str) -> None:
@@ -94,12 +95,14 @@ def refuse_certificates(groups: Iterable[FitGroup], home: Path) -> None:
             )
 
 
-def _list_mentions(study: StudyConfig) -> Iterator[tuple[str, str]]:
+def _list_mentions(study: StudyConfig, where: str = "") -> Iterator[tuple[str, str]]:
     """Yield each key that names a measure, and the name."""
     own = isinstance(study.objective, str) and study.objective != study.frontier.accuracy
     yield "frontier.accuracy" if own else "objective", study.frontier.accuracy
     yield from (("frontier.fairness", name) for name in study.frontier.fairness)
-    yield from ((f"claims.{c.id}", name) for c in study.claims for name in c.check.measure)
+    if laboratory := find_laboratory(study):
+        mentions = laboratory.list_mentions(study, where)
+        yield from ((f"claims.{claim}", name) for claim, _, name in mentions)
 
 
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
@@ -109,7 +112,7 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
 
     known = MEASURES.all()
     task = dataset.label.task
-    for key, name in _list_mentions(study):
+    for key, name in _list_mentions(study, where):
         prefix = f"{where}: {key} names"
         of_rows = key in ("objective", "frontier.accuracy")
         measure, group = split_name(name)

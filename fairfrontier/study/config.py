@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import list_names
-from fairfrontier.study.claim import Block, Claim, ParameterRow, one_or_more
 from fairfrontier.train.objective import COST_MEASURE, OWN, read_costs
 
+Block = Literal["frontier", "published"]
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 DEFAULT_PROFILE = "default"
@@ -30,6 +30,27 @@ SeedCount = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 # A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
+
+
+class ParameterRow(BaseModel):
+    """A row in which every key that is not a field is a parameter of the method."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself sets."""
+        return dict(self.model_extra or {})
+
+
+def as_tuple(value: Any) -> Any:
+    """Return a single value as a tuple of one; None and sequences are returned as they are."""
+    return value if isinstance(value, list | tuple) or value is None else (value,)
+
+
+def one_or_more(kind: Any) -> BeforeValidator:
+    """Let a single value of a kind stand for a tuple of one."""
+    return BeforeValidator(as_tuple, json_schema_input_type=kind | tuple[kind, ...])
 
 
 class ThenRow(ParameterRow):
@@ -290,7 +311,7 @@ class StudyConfig(MethodBlock):
     reproduces: tuple[Reference, ...] = Field(
         default=(), description="Figures of papers that are drawn again, as ``PAPER.FIGURE``."
     )
-    claims: tuple[Claim, ...] = Field(
+    claims: tuple[dict[str, Any], ...] = Field(
         default=(), description="Statements that are checked against the results."
     )
     profiles: dict[str, dict[str, Any]] = Field(

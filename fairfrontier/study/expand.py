@@ -16,8 +16,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.check import check
-from fairfrontier.study.claim import Block
-from fairfrontier.study.config import DEFAULT_PROFILE
+from fairfrontier.study.config import DEFAULT_PROFILE, Block
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy, resolve
 from fairfrontier.train.fit.group import FitGroup, Member

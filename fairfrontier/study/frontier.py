@@ -11,8 +11,7 @@ from scipy.special import stdtrit
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.claim import Block
-from fairfrontier.study.config import split_name
+from fairfrontier.study.config import Block, split_name
 from fairfrontier.study.expand import Planned
 
 CHOICE = ("on_frontier", "on_joint_frontier", "selected_accuracy", "selected_fairness")

@@ -23,9 +23,9 @@ from fairfrontier.prepare.config.dataset import (
 )
 from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.finder import find_yaml
-from fairfrontier.study.claim import Block
 from fairfrontier.study.config import (
     BEST,
+    Block,
     Dimension,
     MethodBlock,
     MethodFile,
@@ -35,7 +35,7 @@ from fairfrontier.study.config import (
     split_name,
 )
 from fairfrontier.study.objective import find_objective, serve
-from fairfrontier.study.publication import read_publication
+from fairfrontier.study.reproduction import find_laboratory
 from fairfrontier.train.objective import Objective
 
 if TYPE_CHECKING:
@@ -173,8 +173,9 @@ class Resolver:
         self.file = find_yaml("dataset", study.dataset, home)
         self.lineage = read_lineage(self.file, home)
         self.dataset = read_dataset(self.file, home)
-        self.follows_curve = _follows_curve(study, home)
-        self.certificate = _certificate(study)
+        laboratory = find_laboratory(study)
+        self.follows_curve = laboratory is not None and laboratory.follows_curve(study, home)
+        self.certificate = _certificate(study, where)
         self.objective = find_objective(study, self.dataset, where)
         self.fits = 0
 
@@ -344,18 +345,6 @@ class Resolver:
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
 
 
-def _follows_curve(study: StudyConfig, home: Path) -> bool:
-    """Return whether the published table is a curve, of which settings are points."""
-    if study.published is None:
-        return False
-    try:
-        publication, table = read_publication(study.published.reproduces, home)
-    except ConfigError:
-        # A missing table is refused where it is needed.
-        return False
-    return publication.tables[table].along is not None
-
-
 def _check_names(
     method: type[Estimator], names: Iterable[str], key: str, others: Iterable[str]
 ) -> None:
@@ -383,14 +372,15 @@ def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
     return merged or None
 
 
-def _certificate(study: StudyConfig) -> dict[str, Any] | None:
+def _certificate(study: StudyConfig, where: str) -> dict[str, Any] | None:
     """Return what is certified: of the validation part only if the frontier or a claim reads it."""
     if study.certificate is None:
         return None
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
-    part = "validation"
-    names = [name for c in study.claims if c.check.part == part for name in c.check.measure]
+    part, laboratory = "validation", find_laboratory(study)
+    mentions = laboratory.list_mentions(study, where) if laboratory else ()
+    names = [name for _, of_part, name in mentions if of_part == part]
     if study.select_on == part:
         names += [study.frontier.accuracy, *study.frontier.fairness]
     known = MEASURES.all()

@@ -36,7 +36,6 @@ from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
-from fairfrontier.study.publication import find_reproduction
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import Searched, StudyResults, build_results
 from fairfrontier.study.search import collect_trial, keep_search, recall_search
@@ -243,7 +242,6 @@ class StudyRun:
 def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]]:
     """Return the study and its plan; raise a FairfrontierError for any fault known beforehand."""
     resolved = load_study(options.study, options.profile, options.home)
-    find_reproduction(resolved.study)
     if options.cluster != "auto":
         load_cluster(options.cluster, options.home)
     plan = expand(resolved)

@@ -53,7 +53,7 @@ def _refuse_rows(study: StudyConfig) -> None:
     methods = [METHODS.get(row.method or label) for label, row in study.methods.items()]
     if not any(
         method is None
-        or not method.__module__.startswith("fairfrontier.")
+        or not method.__module__.startswith(("fairfrontier.", "papers."))
         or any("report_" in inspect.get_annotations(cls) for cls in method.__mro__)
         for method in methods
     ):

@@ -10,8 +10,8 @@ from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import list_fits
-from fairfrontier.study.publication import read_publication
 from papers.comparison import COLUMNS, compare
+from papers.publication import read_publication
 from tests.study.synthetic import make_plan, make_points, make_study
 
 HOME = Path(__file__).parents[2]

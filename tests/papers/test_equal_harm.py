@@ -4,15 +4,15 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.claim import Claim, refuse_claims
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
-from fairfrontier.study.publication import read_publication
 from fairfrontier.train.fit.group import FitGroup, Member
-from papers.claim import check_claims
+from papers.checking import check_claims
+from papers.claim import Claim, read_claims, refuse_claims
 from papers.comparison import compare
 from papers.equal_harm import check_equal_harm
+from papers.publication import read_publication
 from tests.papers.test_curve import make
 
 # Loss and disparity on train, then on test.
@@ -187,8 +187,8 @@ def test_seconds_of_calls_are_compared():
     ],
 )
 def test_what_cannot_be_asked_is_refused(asked, message):
-    with pytest.raises(ValueError, match=message):
-        study(equal_harm={"relation": "<=", **asked})
+    with pytest.raises(ConfigError, match=message):
+        read_claims(study(equal_harm={"relation": "<=", **asked}))
 
 
 def test_rows_must_be_there(tmp_path):
@@ -198,7 +198,7 @@ def test_rows_must_be_there(tmp_path):
         {"speed": {"left": "fair", "right": "fiar", "factor": 0.1}},
     ):
         with pytest.raises(ConfigError, match="names 'fiar', which is no row"):
-            refuse_claims(study(**asked), settings, tmp_path)
+            refuse_claims(study(**asked), settings, "x")
 
 
 def test_a_claim_is_checked_in_one_way():
@@ -211,7 +211,7 @@ def test_a_claim_is_checked_in_one_way():
 def test_evidence_names_block_and_relation():
     points, fits = make(ROWS)
     asked = study(equal_harm={"left": "fair", "right": "plain", "relation": "<="})
-    claim = asked.claims[0].equal_harm
+    claim = read_claims(asked)[0].equal_harm
     assert claim is not None
     found = check_equal_harm(asked, claim, points, plan_of(fits))
     assert found["relation"] == "<="

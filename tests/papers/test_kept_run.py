@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.study.expand import load_study
-from fairfrontier.study.publication import read_publication
+from papers.publication import read_publication
 
 HOME = Path(__file__).parents[2]
 # Cells beyond two pooled standard deviations, by study and row; the study's notes speak of each.

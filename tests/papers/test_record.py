@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.study.claim import Claim
 from fairfrontier.study.expand import load_study
 from papers.record import record_run
 from tests.runtime.test_writer import write_killed
@@ -127,7 +126,7 @@ def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):
         "compare": {"left": "budro", "value": 0.5, "measure": "tpr:age=young", "relation": ">"},
     }
     study = load_study("smoke", home=root).study
-    study = study.model_copy(update={"claims": (Claim.model_validate(claim),)})
+    study = study.model_copy(update={"claims": (claim,)})
     leave_results(tmp_path / "smoke")
     path = record_run(study, tmp_path / "smoke", tmp_path)
     record = json.loads(path.read_text())

@@ -28,7 +28,7 @@ from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.study.expand import Planned, needs_groups
 from fairfrontier.study.frontier import list_fits, summarise
-from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import StudyResults, build_results
 from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study

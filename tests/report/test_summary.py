@@ -5,7 +5,7 @@ import json
 from fairfrontier.report.finding import list_versions
 from fairfrontier.report.summary import build_summary
 from fairfrontier.study.results import Searched, build_results
-from papers.claim import check_claims
+from papers.checking import check_claims
 from tests.study.synthetic import make_plan, make_points, make_study
 
 

@@ -12,7 +12,7 @@ from fairfrontier.study.drawing import FIGURES
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
 from papers.figure.oracle_calls import draw_calls, list_calls
-from tests.figure.regressed import METHODS, ROOT, make_scene
+from tests.papers.regressed import METHODS, ROOT, make_scene
 
 
 @pytest.fixture(scope="module")

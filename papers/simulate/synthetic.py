@@ -1,6 +1,6 @@
 """The synthetic table: a merit that a biased label mixes with a trait that should not matter.
 
-``python -m fairfrontier.prepare.simulate.synthetic`` writes data/raw/synthetic.csv again, byte for
+``python -m papers.simulate.synthetic`` writes data/raw/synthetic.csv again, byte for
 byte.
 """
 

@@ -12,7 +12,7 @@ from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.prediction import predict_part
-from fairfrontier.train.regression.fair_classification import FairClassification
+from papers.rival.fair_classification import FairClassification
 from tests.train.tables import make_split
 
 

@@ -1,6 +1,6 @@
 """The neighbourhood table: two clusters of applicants whose labels follow crossing diagonals.
 
-``python -m fairfrontier.prepare.simulate.neighbourhood`` writes data/raw/neighbourhoods.csv again,
+``python -m papers.simulate.neighbourhood`` writes data/raw/neighbourhoods.csv again,
 byte for byte.
 """
 

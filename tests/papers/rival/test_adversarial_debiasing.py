@@ -3,8 +3,8 @@ import pytest
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.baseline import adversarial_debiasing
 from fairfrontier.train.neural.network import forward_dropped
+from papers.rival import adversarial_debiasing
 from tests.train.tables import make_split
 
 SMALL = {

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.baseline.group_adversary import (
+from papers.rival.group_adversary import (
     ABSENT,
     CRITERIA,
     GroupAdversary,

@@ -14,14 +14,6 @@ from hypothesis import strategies as st
 
 from fairfrontier import learn
 from fairfrontier.evaluate.certificate.worst_move import recall_last_moves
-from fairfrontier.figure.surface import (
-    ARROWS,
-    GRID,
-    Plane,
-    draw_surfaces,
-    find_tilt,
-    refuse_features,
-)
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
@@ -32,8 +24,9 @@ from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import load_model
+from papers.figure.surface import ARROWS, GRID, Plane, draw_surfaces, find_tilt, refuse_features
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PLANE = Plane.around(np.array([[-2.0, -1.0], [2.0, 3.0]]))
 
 

@@ -10,19 +10,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fairfrontier.figure.strength import (
-    draw_strengths,
-    list_agreements,
-    refuse_sets,
-    trace_strengths,
-)
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.drawing import FIGURES, Scene
+from papers.figure.strength import draw_strengths, list_agreements, refuse_sets, trace_strengths
 from tests.study.synthetic import CENTRES, make_plan, make_points, make_study
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FAIRNESS = ["consistency:spouse", "counterfactual_fairness:spouse", "gap_rms:sex"]
 STRENGTHS = (20, 1, 5)
 

@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.figure.accuracy_bin import list_criteria
 from fairfrontier.figure.certificate import refuse_regressions
-from fairfrontier.figure.tradeoff import (
+from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.drawing import FIGURES, Scene
+from papers.figure.accuracy_bin import list_criteria
+from papers.figure.accuracy_tradeoff import (
     average,
     draw_criteria,
     draw_methods,
@@ -19,10 +23,6 @@ from fairfrontier.figure.tradeoff import (
     name_harm,
     trace_bins,
 )
-from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.store import Store
-from fairfrontier.study.drawing import FIGURES, Scene
 from tests.study.synthetic import CENTRES, make_plan, make_points, make_study
 
 FAIRNESS = ["gap_rms:sex", "gap_rms:race", "consistency:spouse"]
@@ -32,7 +32,7 @@ FAIRNESS = ["gap_rms:sex", "gap_rms:race", "consistency:spouse"]
 def scene() -> Scene:
     study = make_study(frontier={"fairness": FAIRNESS}, seeds=2)
     plan = make_plan(study)
-    home = Path(__file__).resolve().parents[2]
+    home = Path(__file__).resolve().parents[3]
     return Scene(study, plan, make_points(plan), pd.DataFrame(), Store(home / "nowhere"), home)
 
 
@@ -79,7 +79,7 @@ def test_pictures_show_their_panels_and_say_how_they_were_chosen(
 
     from fairfrontier.figure.frontier import encode_png as encode
 
-    monkeypatch.setattr("fairfrontier.figure.tradeoff.encode_png", keep)
+    monkeypatch.setattr("papers.figure.accuracy_tradeoff.encode_png", keep)
     picture = draw(scene)
     (figure,) = kept
     assert len(figure.axes) == panels
@@ -103,11 +103,11 @@ def test_pictures_show_their_panels_and_say_how_they_were_chosen(
 
 
 def test_a_measure_that_no_setting_has_leaves_no_line(monkeypatch):
-    from fairfrontier.figure import tradeoff as bin_figure
+    from papers.figure import accuracy_tradeoff as bin_figure
 
     study = make_study(frontier={"fairness": [*FAIRNESS, "gap_rms:religion"]}, seeds=1)
     plan = make_plan(study)
-    home, kept = Path(__file__).resolve().parents[2], []
+    home, kept = Path(__file__).resolve().parents[3], []
     encode = bin_figure.encode_png
     monkeypatch.setattr(bin_figure, "encode_png", lambda each: kept.append(each) or encode(each))
     draw_criteria(
@@ -124,7 +124,7 @@ def test_a_measure_that_no_setting_has_leaves_no_line(monkeypatch):
 def test_a_measure_that_is_named_twice_is_drawn_twice():
     study = make_study(frontier={"fairness": [FAIRNESS[2], FAIRNESS[2]]}, seeds=1)
     plan = make_plan(study)
-    home = Path(__file__).resolve().parents[2]
+    home = Path(__file__).resolve().parents[3]
     scene = Scene(study, plan, make_points(plan), pd.DataFrame(), Store(home / "nowhere"), home)
     assert "Consistency, spouse, budro: " in draw_methods(scene).alt
 
@@ -138,6 +138,6 @@ def test_what_cannot_be_drawn_is_refused(scene):
     empty = replace(scene, points=scene.points[scene.points.part == "train"])
     with pytest.raises(DataError, match="hold no balanced_accuracy on test"):
         draw_methods(empty)
-    datasets = Path(__file__).resolve().parents[2] / "conf" / "datasets"
+    datasets = Path(__file__).resolve().parents[3] / "conf" / "datasets"
     assert "no classes" in str(refuse_regressions(read_dataset(datasets / "communities.yaml")))
     assert refuse_regressions(read_dataset(datasets / "adult.yaml")) is None

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-import pandas as pd
 from pydantic import Field, model_validator
 
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
-
-if TYPE_CHECKING:
-    from fairfrontier.study.config import StudyConfig
-
-# Its entry point is a function of a study's results, the store or None, and the project's root.
-GROUP = "fairfrontier.reproduction"
 
 
 class PublishedRow(Model):
@@ -132,51 +122,3 @@ def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publica
     if table not in publication.tables:
         raise ConfigError(f"{path} has no table {table!r}.", nearest(table, publication.tables))
     return publication, table
-
-
-@dataclass(frozen=True, eq=False)
-class Reproduction:
-    """A study compared with its paper.
-
-    Attributes
-    ----------
-    claims : sequence of mapping
-        The study's claims, checked: ``id``, ``sentence``, ``held``, ``evidence``.
-    publication : Publication or None
-        The paper whose table is compared.
-    published : DataFrame or None
-        Its numbers beside ours: columns table, row, measure, published_mean, published_spread,
-        spread_kind, ours_mean, ours_sd, n_splits, profile.
-    """
-
-    claims: Sequence[Mapping[str, Any]] = ()
-    publication: Publication | None = None
-    published: pd.DataFrame | None = None
-
-    @property
-    def rows(self) -> pd.DataFrame | None:
-        """The published rows, unless they are points of a curve."""
-        if self.published is None or self.publication is None:
-            return None
-        table = str(self.published["table"].iloc[0]).partition(".")[2]
-        return None if self.publication.tables[table].along else self.published
-
-
-def find_reproduction(study: StudyConfig) -> Callable[..., Reproduction] | None:
-    """Return what holds a study to its paper, of another package; None for one of no paper.
-
-    Raises
-    ------
-    ConfigError
-        When no package is installed that does.
-    """
-    if not study.claims and study.published is None:
-        return None
-    points = [*entry_points(group=GROUP)]
-    if not points:
-        raise ConfigError(
-            f"The study {study.study} has claims or published numbers, and fairfrontier-papers, "
-            "which checks them, is not installed.",
-            "Install the folder papers/ of a checkout, or take claims and published out.",
-        )
-    return points[0].load()  # type: ignore[no-any-return]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier import load
-from fairfrontier.prepare.simulate.neighbourhood import MINORITY, PARTS, PATH, SHIFT, draw_table
 from fairfrontier.runtime.text_file import to_csv
+from papers.simulate.neighbourhood import MINORITY, PARTS, PATH, SHIFT, draw_table
 
 ROOT = Path(__file__).resolve().parents[3]
 

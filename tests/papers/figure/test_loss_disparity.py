@@ -5,12 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from fairfrontier.figure.loss_disparity import (
-    check_measures,
-    draw_losses,
-    pair_losses,
-    trace_losses,
-)
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.runtime.errors import ConfigError
@@ -19,7 +13,8 @@ from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.mixture import find_envelope
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.registry import create
-from tests.figure.regressed import METHODS, ROOT, make_scene
+from papers.figure.loss_disparity import check_measures, draw_losses, pair_losses, trace_losses
+from tests.papers.regressed import METHODS, ROOT, make_scene
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.figure.accuracy_bin import (
+from fairfrontier.study.config import FrontierConfig
+from fairfrontier.study.frontier import list_fits
+from papers.figure.accuracy_bin import (
     WIDTH,
     choose_in_bins,
     choose_settings,
     list_criteria,
     tabulate_settings,
 )
-from fairfrontier.study.config import FrontierConfig
-from fairfrontier.study.frontier import list_fits
 from tests.study.synthetic import make_plan, make_points, make_study
 
 FRONTIER = FrontierConfig(fairness=("gap_rms:sex", "gap_rms:race", "consistency:spouse"))

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier import load
-from fairfrontier.prepare.simulate.synthetic import PATH, draw_table
 from fairfrontier.runtime.text_file import to_csv
+from papers.simulate.synthetic import PATH, draw_table
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,13 +10,6 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.figure.accuracy_bin import (
-    WIDTH,
-    Criterion,
-    choose_settings,
-    list_criteria,
-    tabulate_scene,
-)
 from fairfrontier.figure.certificate import refuse_regressions, spread_labels
 from fairfrontier.figure.frontier import (
     COLOURS,
@@ -36,6 +29,13 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.study.config import split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
+from papers.figure.accuracy_bin import (
+    WIDTH,
+    Criterion,
+    choose_settings,
+    list_criteria,
+    tabulate_scene,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.figure.accuracy_bin import tabulate_scene
 from fairfrontier.figure.certificate import refuse_regressions
 from fairfrontier.figure.frontier import (
     HEADING,
@@ -28,6 +27,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
+from papers.figure.accuracy_bin import tabulate_scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,15 +12,6 @@ from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.baseline.group_adversary import (
-    ABSENT,
-    CRITERIA,
-    GroupAdversary,
-    count_inputs,
-    draw_adversary,
-    evaluate_adversary,
-    project_gradient,
-)
 from fairfrontier.train.baseline.nn import BaseNet
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
@@ -34,6 +25,15 @@ from fairfrontier.train.neural.network import (
 )
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.registry import method
+from papers.rival.group_adversary import (
+    ABSENT,
+    CRITERIA,
+    GroupAdversary,
+    count_inputs,
+    draw_adversary,
+    evaluate_adversary,
+    project_gradient,
+)
 
 Array = Any
 PROJECTIONS = ("whole", "arrays")

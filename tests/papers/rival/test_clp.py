@@ -8,7 +8,7 @@ from sklearn.ensemble import BaggingClassifier
 from fairfrontier import create
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.individual.clp import draw_variants
+from papers.rival.clp import draw_variants
 from tests.train.tables import make_split
 
 SMALL = {"hidden": 8, "learning_rate": 0.02, "batch_size": 60, "steps": 200, "record_every": 10}
