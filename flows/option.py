@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import Field
 
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.size import estimate_bytes
+from fairfrontier.prepare.loader import estimate_bytes
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.option import ProjectOptions

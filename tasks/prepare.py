@@ -9,7 +9,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.prepare.description import describe_split
-from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.loader import SplitRequest
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.study.stage import RunContext, prepare_split
 

@@ -26,8 +26,7 @@ from fairfrontier.prepare.config.text import VersionRule
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.row import refuse_versions
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
-from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
-from fairfrontier.prepare.splitting.partition import split_seed
+from fairfrontier.prepare.splitting.plan import Edit, Edits, split_seed
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.reader import check_stamps, check_table, digest_table, stamp_table
 from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, check_unknown, read_audited

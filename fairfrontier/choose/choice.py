@@ -13,7 +13,7 @@ import pandas as pd
 
 from fairfrontier.choose.export import export_choice
 from fairfrontier.choose.mixture import TOLERANCE, Mixture
-from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.loader import SplitRequest
 from fairfrontier.study.frontier import orient
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model

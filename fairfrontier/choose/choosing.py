@@ -21,7 +21,7 @@ from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.figure.frontier import list_swept
-from fairfrontier.prepare.config.source import is_address
+from fairfrontier.prepare.config.section import is_address
 from fairfrontier.runtime.draft import recover, restore, settle
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.foreign.owned import check_owned

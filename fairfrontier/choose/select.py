@@ -18,7 +18,7 @@ from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.comparison import Compared, compare, find_needed_rows, mix_compared
 from fairfrontier.choose.policy import apply_policy, read_policy
 from fairfrontier.choose.query import write_bounds
-from fairfrontier.prepare.table.parquet import read_result
+from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError
 from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.secret import find_key

@@ -73,7 +73,7 @@ def prepare(config: PrepareConfig) -> None:
     import pandas as pd
 
     from fairfrontier.prepare.description import describe_split
-    from fairfrontier.prepare.request import SplitRequest
+    from fairfrontier.prepare.loader import SplitRequest
     from fairfrontier.runtime.store import CACHE
     from fairfrontier.runtime.writer import sharing
 

@@ -8,8 +8,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.encoder import EncoderConfig
-from fairfrontier.prepare.config.vocabulary import Swap, Terms
+from fairfrontier.prepare.config.text import EncoderConfig, Swap, Terms
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.study.config import MethodFile, StudyConfig
 from fairfrontier.study.reproduction import load_laboratory

@@ -13,8 +13,7 @@ from typing import Any
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.registry import METRICS, learn
-from fairfrontier.prepare.digest import digest_split
-from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.loader import SplitRequest, digest_split
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.source import source_digest

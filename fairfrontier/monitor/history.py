@@ -22,7 +22,7 @@ from fairfrontier.monitor.config import (
     read_limit,
 )
 from fairfrontier.monitor.count import BATCH, COUNTED, ID, KEYS, LABEL, PROBABILITY
-from fairfrontier.prepare.table.parquet import read_result
+from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError
 
 HISTORY, DRIFT, SUMMARY = "history.parquet", "drift.parquet", "monitor.json"

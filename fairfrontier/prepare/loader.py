@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from numbers import Integral
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import (
+    DatasetConfig,
     check_columns,
     expand_rest,
+    list_pairs,
     read_dataset,
     replace_noise,
 )
-from fairfrontier.prepare.embedding.feature import TextFeatures, fit_text
-from fairfrontier.prepare.embedding.variant import add_versions
-from fairfrontier.prepare.size import check_room
-from fairfrontier.prepare.source.fetch import fetch_source
+from fairfrontier.prepare.config.section import Source
+from fairfrontier.prepare.embedding.feature import TextFeatures, digest_text, fit_text
+from fairfrontier.prepare.embedding.variant import add_versions, encode_versions
+from fairfrontier.prepare.source.fetch import fetch_source, peek
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.prepare.split import Split
+from fairfrontier.prepare.split import Part, Split
 from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
+from fairfrontier.prepare.table.reader import list_sources, reading
 from fairfrontier.prepare.table.rows import (
     Table,
     list_compared,
@@ -32,9 +41,77 @@ from fairfrontier.prepare.table.rows import (
     type_rows,
 )
 from fairfrontier.prepare.text.corpus import read_corpus
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.cluster.partition import count_memory
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.recall import recall
+from fairfrontier.runtime.source import file_digest
+from fairfrontier.runtime.store import Store, canonical_json, hash_file
+
+# Bytes of memory for a cell of a Parquet file, and for a byte of text: as read, and encoded.
+CELL, TEXT_BYTE = 64, 10
+# A compressed file grows to about so many times its size.
+GROWTH = 4
+# The share of this machine's memory above which ``memory: auto`` leaves rows in their files.
+SHARE = 0.5
+
+
+def stays_in_files(config: DatasetConfig, file: Path, home: Path) -> bool:
+    """Return whether a dataset is prepared as a collection of partitions, not in memory.
+
+    So it is with ``memory: dask``; and with ``auto`` where the estimate exceeds half of the memory
+    of this machine, unless it has texts or votes, which only tables in memory have.
+    """
+    if config.memory == "dask":
+        return True
+    if config.text or config.source.votes:
+        return False
+    return estimate_bytes(config.source, home, file.parent) > SHARE * count_memory()
+
+
+def check_room(rows: int, features: int, file: Path) -> None:
+    """Raise a ConfigError where encoded rows would take more than ``SHARE`` of the memory."""
+    wanted, memory = 8 * rows * features, count_memory()
+    if wanted > SHARE * memory:
+        raise ConfigError(
+            f"{file}: features makes {features:,} columns of X, which of {rows:,} rows take "
+            f"{wanted / 2**30:.1f} of the {memory / 2**30:.1f} GiB of this machine.",
+            "Leave columns out, or set memory: dask.",
+        )
+
+
+def estimate_bytes(source: Source, home: Path, folder: Path) -> int:
+    """Return about how much memory a table takes, in bytes: 64 a cell, or 10 a byte of text.
+
+    Reads footers of Parquet files and sizes of others; of files that are yet to be fetched it takes
+    the ``bytes`` of their sources as text, which count 0 where none are given.
+    """
+    total = 0
+    for file in source.path:
+        if not file.sources:
+            paths = list_sources(file, source, home, folder)
+        elif (here := peek(file, home, folder)) is not None:
+            paths = [here]
+        else:
+            total += TEXT_BYTE * max(origin.bytes or 0 for origin in file.sources)
+            continue
+        for path in paths:
+            if source.format == "parquet":
+                total += CELL * _count_cells(path)
+            else:
+                grown = GROWTH if path.suffix in (".gz", ".zip") else 1
+                total += TEXT_BYTE * grown * path.stat().st_size
+    return total
+
+
+def _count_cells(path: Path) -> int:
+    import pyarrow.parquet as pq
+
+    with reading(path):
+        facts = pq.read_metadata(path)
+    return int(facts.num_rows) * int(facts.num_columns)
+
 
 Backend = Literal["numpy", "dask"]
 
@@ -199,3 +276,262 @@ def check_request(
         raise ConfigError(f"backend is {backend!r}.", nearest(str(backend), ("numpy", "dask")))
     if partitions is not None and backend != "dask":
         raise ConfigError("partitions is given without backend='dask'.", "Leave it out.")
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """The arguments of `fairfrontier.prepare.loader.load` that identify a split."""
+
+    dataset: str
+    seed: int = 0
+    rows: int | None = None
+    select_on: SelectOn | None = None
+    noise: float | None = None
+
+    def fingerprint(self, home: Path) -> str:
+        """Return the sha256 of the raw files, of what shapes the arrays, and of the request.
+
+        Requests with the same fingerprint give the same arrays, as long as the code of this stage
+        stays the same. Every raw file is read, O(bytes), except for those with ``sources``, whose
+        stated digest is taken. This determines which encoder of texts ``auto`` means, and may fetch
+        it.
+        """
+        return _fingerprint(self, home)
+
+    def is_collection(self, home: Path) -> bool:
+        """Return whether the rows stay in the table's files; see `stays_in_files`."""
+        return _is_collection(self.dataset, home)
+
+    def load(self, home: Path, progress: Progress | None = None) -> Split:
+        """Return the split, X of a collection as Dask arrays; the last few are kept."""
+        return _load(self, home, self.fingerprint(home), Unseen(progress))
+
+
+class Unseen:
+    """An argument that a cache ignores."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unseen)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _load(
+    request: SplitRequest,
+    home: Path,
+    digest: str,  # an edited table or YAML is another split
+    progress: Unseen,
+) -> Split:
+    arguments = asdict(request)
+    arguments |= {"home": home, "progress": progress.value}
+    if request.is_collection(home):
+        from fairfrontier.prepare.collection import load_collection
+
+        asked = make_request(arguments.pop("dataset"), **arguments)
+        split = load_collection(asked, only_features=True)
+    else:
+        split = load(arguments.pop("dataset"), **arguments)
+    if request.fingerprint(home) != digest:
+        raise DataError(
+            f"The table or the YAML of {request.dataset} changed while it was read.",
+            "Run again when no other program writes to it.",
+        )
+    return split
+
+
+@recall
+def _is_collection(dataset: str, home: Path) -> bool:
+    path = find_yaml("dataset", dataset, home)
+    return stays_in_files(read_dataset(path, home), path, home)
+
+
+@recall
+def _fingerprint(request: SplitRequest, home: Path) -> str:
+    path = find_yaml("dataset", request.dataset, home)
+    config = replace_noise(read_dataset(path, home), request.noise, path)
+    files: list[str] = []
+    for file in config.source.files:
+        if file.sources:
+            # Loading refuses any other file.
+            files.append(str(file.sha256))
+        else:
+            files.extend(map(hash_file, list_sources(file, config.source, home, path.parent)))
+    description: dict[str, Any] = {
+        "files": files,
+        "config": config.shape(),
+        "seed": request.seed,
+        "rows": request.rows,
+        "select_on": request.select_on,
+    }
+    if request.is_collection(home):
+        description["memory"] = "dask"
+    if config.features.text is not None:
+        description["text"] = digest_text(config.features.text, home, path)
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+
+
+KIND = "split"
+# When the source of these changes, arrays are hashed again.
+PACKAGES = ("fairfrontier.prepare", "fairfrontier.runtime")
+LIBRARIES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "onnxruntime", "tokenizers")
+FILE = "split.json"
+
+
+@dataclass(frozen=True)
+class SplitDigest:
+    """The digests of a split: of its facts, and of the fields of its parts.
+
+    ``facts`` is the digest of all that is no array: the names of dataset, features, classes and
+    groups, the task, what is protected; and whether any part has weights and true groups. ``parts``
+    maps part -> field -> digest; the fields are the arrays of `Part`, and of its counterfactual
+    sets ``variants`` (features) and ``variant_groups``.
+    """
+
+    facts: str
+    parts: Mapping[str, Mapping[str, str]]
+
+    @property
+    def total(self) -> str:
+        """The digest of everything."""
+        return self.select(lambda _, __: True)
+
+    def select(self, wanted: Callable[[str, str], bool]) -> str:
+        """Return the digest of the facts, and of the fields for which ``wanted(part, field)``."""
+        chosen = {
+            part: {field: digest for field, digest in fields.items() if wanted(part, field)}
+            for part, fields in self.parts.items()
+        }
+        text = canonical_json({"facts": self.facts, "parts": chosen})
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_split(
+    request: SplitRequest, store: Store, home: Path, progress: Progress | None = None
+) -> SplitDigest:
+    """Return the digests of a split, from the store or by preparing it.
+
+    The store has them under the fingerprint of what the split is made from, the request, and the
+    source of this room. A look-up costs a millisecond, and microseconds when repeated in a process;
+    else the split is prepared and every counterfactual version made once, O(bytes).
+    """
+    return _digest(request, request.fingerprint(home), store.folder, home, Unseen(progress))
+
+
+def knows_split(request: SplitRequest, store: Store, home: Path) -> bool:
+    """Return whether the store has a split's digest, so that it need not be prepared for that."""
+    description = _describe(request.fingerprint(home))
+    return store.path(KIND, store.key(KIND, description)).is_dir()
+
+
+def _describe(fingerprint: str) -> dict[str, Any]:
+    return {"fingerprint": fingerprint, "source": file_digest(PACKAGES), "libraries": _versions()}
+
+
+@lru_cache(maxsize=4096)
+def _digest(
+    request: SplitRequest, fingerprint: str, folder: Path, home: Path, progress: Unseen
+) -> SplitDigest:
+    store = Store(folder)
+    description = _describe(fingerprint)
+    key = store.key(KIND, description)
+    entry = store.read(KIND, key)
+    if entry is not None:
+        return SplitDigest(**json.loads((entry / FILE).read_text(encoding="utf-8")))
+    split = request.load(home, progress.value)
+    # All texts at once, with all cores; versions are then looked up.
+    encode_versions(split, progress.value)
+    made_from = canonical_json(description) if request.is_collection(home) else ""
+    digest = digest_arrays(split, made_from)
+    # A store that cannot be written is still read.
+    with suppress(StoreError), store.writing(KIND, key, description) as work:
+        (work / FILE).write_text(canonical_json(asdict(digest)) + "\n", encoding="utf-8")
+    return digest
+
+
+def digest_arrays(split: Split, made_from: str = "") -> SplitDigest:
+    """Return the digests of a split; O(bytes) in memory, with a copy of X at a time.
+
+    Of a counterfactual version only what it changes is hashed. ``Split.digest``, which names what
+    the split was made from, is no part of it. Features of a collection are not made for this: what
+    they are ``made_from`` stands for them, with the sizes of their partitions.
+    """
+    facts: dict[str, Any] = {
+        "dataset": split.dataset,
+        "seed": split.seed,
+        "task": split.task,
+        "feature_names": split.feature_names,
+        "protected_columns": split.protected_columns,
+        "protected_kinds": split.protected_kinds,
+        "favourable": split.favourable,
+        "parts": {
+            name: {
+                "attributes": part.attributes,
+                "classes": part.classes,
+                "weighted": bool(np.ptp(part.weight) > 0),
+                "noisy": part.true_groups is not None,
+                "sets": {key: list(sets.names) for key, sets in part.counterfactuals.items()},
+            }
+            for name, part in split.parts()
+        },
+    }
+    return SplitDigest(
+        hashlib.sha256(canonical_json(list_pairs(facts)).encode()).hexdigest(),
+        {name: _digest_part(part, made_from) for name, part in split.parts()},
+    )
+
+
+def _digest_part(part: Part, made_from: str) -> dict[str, str]:
+    fields = ("ids", "X", "y", "groups", "protected", "weight", "true_groups")
+    arrays = {name: getattr(part, name) for name in fields}
+    lazy = {}
+    if made_from:
+        text = f"{made_from} {part.name} {arrays.pop('X').chunks}"
+        fields = ("X", *(("variants", "variant_groups") if part.counterfactuals else ()))
+        lazy = dict.fromkeys(fields, hashlib.sha256(text.encode()).hexdigest())
+    digests = {name: _hash(array) for name, array in arrays.items() if array is not None}
+    if part.counterfactuals and not lazy:
+        digests |= _digest_versions(part)
+    return digests | lazy
+
+
+def _digest_versions(part: Part) -> dict[str, str]:
+    """Return the digests of what the versions change: rows, columns, and new values."""
+    variants, groups = hashlib.sha256(), hashlib.sha256()
+    for sets in part.counterfactuals.values():
+        _add(variants, np.arange(part.n_samples) if sets.rows is None else sets.rows)
+        for variant in sets:
+            for digest, array, original in (
+                (variants, variant.X, part.X),
+                (groups, variant.groups, part.groups),
+            ):
+                changed = array != original
+                rows = np.flatnonzero(changed.any(axis=1))
+                columns = np.flatnonzero(changed.any(axis=0))
+                for piece in (rows, columns, array[np.ix_(rows, columns)]):
+                    _add(digest, piece)
+    return {"variants": variants.hexdigest(), "variant_groups": groups.hexdigest()}
+
+
+def _hash(array: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    _add(digest, array)
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, array: np.ndarray) -> None:
+    digest.update(f"{array.dtype.str} {array.shape} ".encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

@@ -19,9 +19,9 @@ from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.loader import FittedTable
-from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
+from fairfrontier.prepare.splitting.plan import Edit, make_edits
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,

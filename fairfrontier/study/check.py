@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.splitting.partition import split_seed
+from fairfrontier.prepare.splitting.plan import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import Block, StudyConfig, split_name
 from fairfrontier.study.objective import list_whole

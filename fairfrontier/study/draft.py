@@ -11,8 +11,14 @@ from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
-from fairfrontier.prepare.draft.document import write_comment, write_remark, write_value
-from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_dataset
+from fairfrontier.prepare.draft.draft import (
+    DatasetDraft,
+    draft_dataset,
+    write_comment,
+    write_dataset,
+    write_remark,
+    write_value,
+)
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.runtime.config import parse

@@ -17,9 +17,9 @@ from fairfrontier.evaluate.statistic.rate import SUMS, count_scores
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.kept import digest_metric, load_metric
-from fairfrontier.prepare.digest import digest_split
+from fairfrontier.prepare.loader import digest_split
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.prepare.table.parquet import read_result
+from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.metric.kept import knows_metric
-from fairfrontier.prepare.digest import knows_split
+from fairfrontier.prepare.loader import knows_split
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.open import can_start_processes, clear_killed
 from fairfrontier.runtime.cluster.partition import computing_on

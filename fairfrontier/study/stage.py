@@ -13,9 +13,8 @@ import pandas as pd
 
 from fairfrontier.metric.kept import MetricRequest, digest_metric
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.embedding.choice import determine_encoder
-from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.loader import SplitRequest, digest_split
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.errors import ConfigError, DataError

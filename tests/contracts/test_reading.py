@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.table.column import as_levels, clean_typed, parse_numbers
 from fairfrontier.prepare.table.reader import cut_table, read_names, read_rows

@@ -15,7 +15,7 @@ from fairfrontier import learn, load
 from fairfrontier.metric import face
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Variant
-from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
+from fairfrontier.prepare.splitting.plan import Edit, Edits
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.evaluate.made import MadeSet

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare import request
+from fairfrontier.prepare import loader
 from fairfrontier.prepare.config.dataset import check_columns, read_dataset
-from fairfrontier.prepare.config.vocabulary import Swap, Terms
+from fairfrontier.prepare.config.text import Swap, Terms
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.rows import keep_rows
 from fairfrontier.prepare.text.corpus import read_corpus
@@ -48,8 +48,8 @@ HOUSING = {
 
 def fingerprint(dataset: str | Path, *, home: Path, **arguments: Any) -> str:
     """Return the fingerprint of a request, computed again on every call."""
-    made = request._fingerprint.__wrapped__
-    return str(made(request.SplitRequest(str(dataset), **arguments), home))
+    made = loader._fingerprint.__wrapped__
+    return str(made(loader.SplitRequest(str(dataset), **arguments), home))
 
 
 def make_people(n: int = 400) -> pd.DataFrame:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.encoder import PinnedFile, read_encoder
-from fairfrontier.prepare.config.source import SourceFile
+from fairfrontier.prepare.config.section import SourceFile
+from fairfrontier.prepare.config.text import PinnedFile, read_encoder
 from fairfrontier.prepare.source.fetch import fetch, find
 from fairfrontier.runtime.errors import UnreachableError
 

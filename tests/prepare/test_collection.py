@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier import load
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.table import reader
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING

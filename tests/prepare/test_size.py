@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from fairfrontier import load
-from fairfrontier.prepare import size
+from fairfrontier.prepare import loader
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.size import CELL, TEXT_BYTE, estimate_bytes, stays_in_files
+from fairfrontier.prepare.loader import CELL, TEXT_BYTE, estimate_bytes, stays_in_files
 from fairfrontier.prepare.source.fetch import FOLDER
 from fairfrontier.runtime.errors import ConfigError
 
@@ -16,7 +16,7 @@ from fairfrontier.runtime.errors import ConfigError
 @pytest.mark.parametrize(("room", "stays"), [(10**12, False), (1000, True)])
 def test_rows_stay_in_files_where_memory_is_short(project, tmp_path, monkeypatch, room, stays):
     path = project()
-    monkeypatch.setattr(size, "count_memory", lambda: room)
+    monkeypatch.setattr(loader, "count_memory", lambda: room)
     assert stays_in_files(read_dataset(path), path, tmp_path) is stays
     asked = project(memory="dask")
     assert stays_in_files(read_dataset(asked), asked, tmp_path)
@@ -27,10 +27,10 @@ def test_encoded_rows_that_the_machine_has_no_room_for_are_refused(project, tmp_
     split = load(path, home=tmp_path)
     parts = [part for _, part in split.parts()]
     wanted = sum(part.X.nbytes for part in parts)
-    monkeypatch.setattr(size, "count_memory", lambda: 2 * wanted)
+    monkeypatch.setattr(loader, "count_memory", lambda: 2 * wanted)
     assert load(path, home=tmp_path).train.X.shape == split.train.X.shape
-    monkeypatch.setattr(size, "count_memory", lambda: 2 * wanted - 2)
-    monkeypatch.setattr(size, "estimate_bytes", lambda *_: 0)
+    monkeypatch.setattr(loader, "count_memory", lambda: 2 * wanted - 2)
+    monkeypatch.setattr(loader, "estimate_bytes", lambda *_: 0)
     told = rf"features makes {len(split.feature_names)} columns of X.*memory: dask\."
     with pytest.raises(ConfigError, match=told):
         load(path, home=tmp_path)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier import init, load
-from fairfrontier.prepare.draft.document import write_value
+from fairfrontier.prepare.draft.draft import write_value
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.expand import expand, load_study

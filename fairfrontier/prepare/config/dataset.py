@@ -8,23 +8,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import (
     REST,
     Count,
     Features,
     Group,
     Identifier,
+    Label,
     Level,
     Missing,
     Name,
     Noise,
     Perturb,
     RowFilter,
+    Source,
     SplitRule,
     listed,
 )
-from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.config.text import SetName, Text, resolve_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest, repeated

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import pandas as pd
+import yaml
 
-from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.draft.attribute import (
-    AttributeDraft,
-    choose_protected,
-    find_dummies,
-    find_unused,
-)
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.draft.column import (
     DATE,
     IDENTIFIER,
@@ -23,13 +20,21 @@ from fairfrontier.prepare.draft.column import (
     MOST_LEVELS,
     NESTED,
     Column,
+    count_ages,
     make_columns,
     shorten,
 )
 from fairfrontier.prepare.draft.config import DraftOptions
-from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
-from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways, find_joint
-from fairfrontier.prepare.draft.notation import count_ages
+from fairfrontier.prepare.draft.guess import (
+    AttributeDraft,
+    LabelDraft,
+    choose_label,
+    choose_protected,
+    find_dummies,
+    find_giveaways,
+    find_joint,
+    find_unused,
+)
 from fairfrontier.prepare.draft.raw import RawTable
 from fairfrontier.prepare.table.column import (
     BRACKETS,
@@ -41,7 +46,71 @@ from fairfrontier.prepare.table.column import (
 )
 from fairfrontier.prepare.table.rows import join_dummies
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import DataError, escape_controls
+
+WIDTH = 100
+# YAML 1.1 has a limit of 1,024 characters.
+LONGEST_KEY = 1000
+
+
+def write_value(value: Any) -> str:
+    """Return a value in one line of YAML's flow style."""
+    if isinstance(value, Mapping):
+        pairs = ((write_value(key), write_value(item)) for key, item in value.items())
+        return "{" + ", ".join(f"{_mark(key)}{key}: {item}" for key, item in pairs) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(write_value, value)) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    # Line breaks and what cannot be printed are written by their numbers.
+    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    text = yaml.safe_dump(
+        [value], default_flow_style=True, default_style=style, allow_unicode=True, width=10**9
+    )
+    return text.strip()[1:-1]
+
+
+def _mark(key: str) -> str:
+    """Return what stands before a key of so many characters that YAML does not expect one."""
+    return "? " if len(key) > LONGEST_KEY else ""
+
+
+def write_list(key: str, items: Iterable[str], indent: int = 0) -> list[str]:
+    """Return the lines of a key with a list, broken between items."""
+    lines = [" " * indent + f"{key}: ["]
+    hanging = len(lines[0])
+    for place, item in enumerate(map(write_value, items)):
+        if place:
+            lines[-1] += ","
+            if len(lines[-1]) + len(item) + 2 > WIDTH:
+                lines.append(" " * hanging)
+            else:
+                lines[-1] += " "
+        lines[-1] += item
+    lines[-1] += "]"
+    return lines
+
+
+def write_comment(text: str, indent: int = 0) -> list[str]:
+    """Return the lines of a comment, whatever the text holds."""
+    start = " " * indent + "# "
+    return textwrap.wrap(
+        escape_controls(text),
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def write_remark(line: str, text: str) -> list[str]:
+    """Return a line with a comment behind it, or above it where both are too long."""
+    remark = write_comment(text)
+    if len(remark) == 1 and len(line) + len(remark[0]) + 2 <= WIDTH:
+        return [f"{line}  {remark[0]}"]
+    return [*write_comment(text, len(line) - len(line.lstrip())), line]
+
 
 # Rows without which four parts say nothing, and rows of a class from which on it is stratified.
 LEAST_ROWS, STRATIFIED = 50, 20

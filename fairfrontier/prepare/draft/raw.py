@@ -10,12 +10,17 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
+from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
 from fairfrontier.prepare.table.column import read_column
-from fairfrontier.prepare.table.file import list_parquet, refuse_missing
 from fairfrontier.prepare.table.frame import decode, to_arrow, write_parquet
 from fairfrontier.prepare.table.layout import WIDTH, find_keys, find_marks
-from fairfrontier.prepare.table.reader import Form, reading, state_form
+from fairfrontier.prepare.table.reader import (
+    Form,
+    list_parquet,
+    reading,
+    refuse_missing,
+    state_form,
+)
 from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.prepare.table.sheet import FEATHER, read_typed
 from fairfrontier.prepare.table.text import check_names, open_text

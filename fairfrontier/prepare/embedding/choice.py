@@ -6,7 +6,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.config.text import read_encoder
 from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder, digest_transformer

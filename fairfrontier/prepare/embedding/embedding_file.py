@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fairfrontier.prepare.config.section import level_text
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
-from fairfrontier.prepare.table.parquet import PlainParquet, is_number, is_text
+from fairfrontier.prepare.table.frame import PlainParquet, is_number, is_text
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import is_plain

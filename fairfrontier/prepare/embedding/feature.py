@@ -16,7 +16,7 @@ from fairfrontier.prepare.embedding.choice import choose_encoder, determine_enco
 from fairfrontier.prepare.embedding.embedding_file import SUPPLIED, read_embeddings
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.splitting.encoder import Block
-from fairfrontier.prepare.table.file import resolve
+from fairfrontier.prepare.table.reader import resolve
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.thread import count_cores

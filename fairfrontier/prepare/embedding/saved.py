@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairfrontier.prepare.config.encoder import EncoderConfig
+from fairfrontier.prepare.config.text import EncoderConfig
 from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
 from fairfrontier.prepare.embedding.cache import STORED
 from fairfrontier.prepare.embedding.choice import EXTRA, FALLBACK

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fairfrontier.prepare.config.encoder import EncoderConfig
+from fairfrontier.prepare.config.text import EncoderConfig
 from fairfrontier.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from fairfrontier.prepare.source.fetch import fetch

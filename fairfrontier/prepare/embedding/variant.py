@@ -15,8 +15,7 @@ from fairfrontier.prepare.embedding.feature import TextFeatures
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split, Variant
 from fairfrontier.prepare.splitting.encoder import Encoder
-from fairfrontier.prepare.splitting.partition import split_seed
-from fairfrontier.prepare.splitting.plan import Request
+from fairfrontier.prepare.splitting.plan import Request, split_seed
 from fairfrontier.prepare.text.version import Versions, make_versions
 
 

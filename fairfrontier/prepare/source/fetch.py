@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from fairfrontier.prepare.config.source import Origin, Source, SourceFile
+from fairfrontier.prepare.config.section import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
 from fairfrontier.prepare.source.package import download_wheel, find_wheel
 from fairfrontier.prepare.source.partial_file import PartialFile

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.prepare.config.source import ADDRESS
+from fairfrontier.prepare.config.section import ADDRESS
 from fairfrontier.prepare.source.fetch import clean_name, explain_disk, find_folder, list_kept
 from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress

@@ -1,12 +1,13 @@
-"""What is decided about a split before its features are encoded."""
+"""What is decided about a split before its features are encoded: labels, parts and versions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,26 +15,21 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import Group
-from fairfrontier.prepare.split import Part, Split
-from fairfrontier.prepare.splitting.counterfactual import Edit, Edits, make_edits
+from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Group, Label, SplitRule
+from fairfrontier.prepare.split import Part, Split, Variant
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder
 from fairfrontier.prepare.splitting.group import (
     Attribute,
     check_attributes,
+    cross_codes,
     encode_attributes,
     fit_attributes,
 )
-from fairfrontier.prepare.splitting.label import Target, encode_label
-from fairfrontier.prepare.splitting.partition import (
-    add_others,
-    carve_validation,
-    partition,
-    split_seed,
-)
 from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
-from fairfrontier.prepare.table.column import MISSING_LEVEL, unique_levels
+from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels, unique_levels
 from fairfrontier.prepare.table.rows import (
+    YAML_TRUTH,
+    as_numbers,
     find_rows,
     list_compared,
     list_levels,
@@ -42,6 +38,461 @@ from fairfrontier.prepare.table.rows import (
     used_columns,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """An encoded label: int64 class codes or float64 targets, and the names of the classes by code.
+
+    ``classes`` is empty for regression; ``favourable`` is a code, or None where there is none.
+    """
+
+    y: np.ndarray
+    classes: tuple[str, ...]
+    favourable: int | None
+
+
+def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
+    """Encode a label column.
+
+    A binary label becomes 1 where the column holds a ``positive`` level and 0 elsewhere; without
+    ``positive`` it must have two levels, and the later one in sorted order is 1. With ``above`` it
+    is 1 where the column holds a larger number. Classes of a multiclass label are sorted. A
+    regression target y in ``range`` [a, b] becomes (y − a)/(b − a); with ``positive`` it is 1.0
+    where the column holds such a level and 0.0 elsewhere.
+    """
+    if label.task == "regression" and label.positive is None:
+        return _regression(column, label, file)
+    if label.above is not None:
+        column, label = _cut_number(column, label.above, label, file)
+    text = as_levels(column)
+    levels = sort_levels(text.unique())
+    where = f"{file}: label.column: {label.column!r}"
+    if len(levels) < 2:
+        raise DataError(
+            f"{where} has only one class: {', '.join(levels)}.",
+            "A classifier needs two: check rows.keep and the column.",
+        )
+    if label.task == "multiclass":
+        classes, meaning = levels, {level: code for code, level in enumerate(levels)}
+        y = text.map(meaning).to_numpy(dtype=np.int64)
+    else:
+        y, classes, meaning = _binary(text, levels, label, file, where)
+    if label.task == "regression":
+        return Target(y.astype(np.float64), (), None)
+    longest = max(map(len, classes))
+    if longest > LONGEST_NAME:
+        raise DataError(
+            f"{where} has a class of {longest:,} letters, and names have at most {LONGEST_NAME:,}.",
+            "Name the classes in fewer letters.",
+        )
+    if label.favourable is not None and label.favourable not in meaning:
+        raise ConfigError(
+            f"{file}: label.favourable: there is no class {label.favourable!r}.",
+            nearest(label.favourable, meaning),
+        )
+    return Target(y, classes, label.find_favourable(classes))
+
+
+def _cut_number(
+    column: pd.Series, above: float, label: Label, file: Path | str
+) -> tuple[pd.Series, Label]:
+    """Return a column of numbers as one of two levels, and the label that it then is."""
+    low, high = label.names or (f"up to {above:g}", f"above {above:g}")
+    numbers = as_numbers(column, "label.column", file)
+    levels = pd.Series(np.where(numbers > above, high, low), column.index, name=column.name)
+    return levels, label.model_copy(update={"positive": (high,), "names": (low, high)})
+
+
+def _binary(
+    text: pd.Series, levels: tuple[str, ...], label: Label, file: Path | str, where: str
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, int]]:
+    positive = label.positive or levels[-1:]
+    if label.positive is None and len(levels) > 2:
+        raise DataError(
+            f"{where} has {len(levels)} levels ({', '.join(levels[:6])}), and a binary label two.",
+            "Name the positive ones under label.positive, or set label.task to multiclass.",
+        )
+    for level in positive:
+        if level not in levels:
+            raise ConfigError(
+                f"{file}: label.positive: {label.column!r} never is {level!r}"
+                f"{YAML_TRUTH if level in ('True', 'False') else ''}.",
+                nearest(level, levels),
+            )
+    negative = [level for level in levels if level not in positive]
+    if not negative:
+        raise DataError(
+            f"{where} has only one class: every level is positive.",
+            "List under label.positive only the levels that mean 1.",
+        )
+    names = label.names or (negative[0] if len(negative) == 1 else "other", positive[0])
+    for code, name in enumerate(names):
+        if name.casefold() in {level.casefold() for level in (negative, positive)[1 - code]}:
+            raise ConfigError(
+                f"{file}: label.names: class {code} is called {name!r}, a level of class "
+                f"{1 - code}.",
+                "Give label.names, first that of class 0, then that of class 1, which holds the "
+                "positive levels.",
+            )
+    meaning = {level: int(level in positive) for level in levels}
+    meaning.update({names[0]: 0, names[1]: 1})
+    return text.isin(positive).to_numpy().astype(np.int64), names, meaning
+
+
+def _regression(column: pd.Series, label: Label, file: Path | str) -> Target:
+    y = as_numbers(column, "label.column", file).to_numpy(dtype=np.float64)
+    if np.all(y == y[0]):
+        raise DataError(
+            f"{file}: label.column: {label.column!r} is {y[0]:g} in every row.",
+            "A regression target must vary: check rows.keep and the column.",
+        )
+    if label.range:
+        low, high = label.range
+        if label.clip:
+            y = np.clip(y, low, high)
+        if y.min() < low or y.max() > high:
+            raise DataError(
+                f"{file}: label.range: {label.column!r} lies between {y.min():g} and "
+                f"{y.max():g}, outside [{low:g}, {high:g}].",
+                "Widen label.range, set label.clip, or leave rows out with rows.keep.",
+            )
+        y = (y - low) / (high - low)
+    return Target(y, (), None)
+
+
+def split_seed(rule: SplitRule, seed: int) -> int:
+    """Return the number that seeds split ``seed``: the listed one, else ``seed`` itself."""
+    return rule.seeds[seed] if seed < len(rule.seeds) else seed
+
+
+def part_sizes(parts: dict[str, Any], n: int, file: Path | str) -> dict[str, int]:
+    """Return row counts for counts, shares and ``rest``.
+
+    Shares are rounded cumulatively, so that shares that add up to 1 use every row once. Every part
+    must get rows.
+    """
+    sizes: dict[str, int] = {}
+    share = 0.0
+    start = 0
+    for name, amount in parts.items():
+        if isinstance(amount, float):
+            share += amount
+            end = int(np.floor(share * n + 0.5))
+            sizes[name] = end - start
+            start = end
+        elif amount != REST:
+            sizes[name] = amount
+    remaining = n - sum(sizes.values())
+    if remaining < 0:
+        raise DataError(
+            f"{file}: split asks for {n - remaining} rows, and the table has {n}.",
+            "Lower the counts, or give shares.",
+        )
+    sizes = {name: sizes.get(name, remaining) for name in parts}
+    for name, size in sizes.items():
+        if size < 1:
+            raise DataError(
+                f"{file}: split.{name} is left without rows (the table has {n}).",
+                "Give it a larger share, or more rows.",
+            )
+    return sizes
+
+
+def partition(
+    rule: SplitRule,
+    n: int,
+    seed: int,
+    *,
+    y: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    column: pd.Series | None = None,
+    file: Path | str = "",
+) -> dict[str, np.ndarray]:
+    """Return disjoint row positions of every part, int64.
+
+    ``permutation``, ``random`` and ``stratified`` keep the order in which rows were drawn; the
+    others keep the table's. ``stratified`` needs the class codes ``y``, ``per_group`` the group
+    codes ``groups`` and ``column`` the level text ``column``, each of length n. O(n).
+    """
+    number = split_seed(rule, seed)
+    if rule.kind == "column" and column is not None:
+        return _by_column(rule, column, file)
+    if rule.kind == "per_group" and groups is not None:
+        return _per_group(rule, groups, number, file)
+    sizes = part_sizes(rule.parts, n, file)
+    if rule.kind == "stratified" and y is not None:
+        return _stratified(sizes, y, number, file)
+    if rule.kind == "permutation":
+        # The legacy generator is the authors' np.random.seed(s); np.random.permutation(n).
+        return _cut(np.random.RandomState(number).permutation(n).astype(np.int64), sizes)
+    if rule.kind == "random":
+        return _cut(np.random.default_rng(number).permutation(n), sizes)
+    raise ValueError(f"kind: {rule.kind} needs the array it splits by")
+
+
+def _cut(rows: np.ndarray, sizes: Mapping[Any, int]) -> dict[str, np.ndarray]:
+    """Return consecutive pieces of an array by their sizes; what remains is left out."""
+    return dict(zip(sizes, np.split(rows, np.cumsum([*sizes.values()])), strict=False))
+
+
+def _by_column(rule: SplitRule, column: pd.Series, file: Path | str) -> dict[str, np.ndarray]:
+    parts: dict[str, np.ndarray] = {}
+    column = as_levels(column)
+    present = set(column.unique())
+    for name, levels in rule.parts.items():
+        for level in levels:
+            if level not in present:
+                raise ConfigError(
+                    f"{file}: split.{name}: column {rule.column!r} holds no level {level!r}.",
+                    nearest(level, present),
+                )
+        parts[name] = np.flatnonzero(column.isin(levels).to_numpy())
+    return parts
+
+
+def _per_group(
+    rule: SplitRule, groups: np.ndarray, number: int, file: Path | str
+) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(number)
+    pieces: dict[str, list[np.ndarray]] = {name: [] for name in rule.parts}
+    for code in np.unique(groups):
+        members = generator.permutation(np.flatnonzero(groups == code))
+        for name, piece in _cut(members, part_sizes(rule.parts, members.size, file)).items():
+            pieces[name].append(piece)
+    return {name: np.sort(np.concatenate(arrays)) for name, arrays in pieces.items()}
+
+
+def _stratified(
+    sizes: dict[str, int], y: np.ndarray, number: int, file: Path | str
+) -> dict[str, np.ndarray]:
+    parts: dict[str, np.ndarray] = {}
+    rows = np.arange(y.size)
+    *names, last = sizes
+    others = sum(sizes.values())
+    for name in names:
+        others -= sizes[name]
+        drawn, remaining = draw_stratified(y[rows], sizes[name], others, number, file)
+        parts[name], rows = rows[drawn], rows[remaining]
+    # A single part has nothing to be split from.
+    parts[last] = rows[: sizes[last]]
+    return parts
+
+
+def draw_stratified(
+    y: np.ndarray, first: int, second: int, number: int, file: Path | str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions of two disjoint samples with equal class shares (StratifiedShuffleSplit)."""
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    rule = StratifiedShuffleSplit(
+        n_splits=1, train_size=first, test_size=second, random_state=number
+    )
+    try:
+        one, other = next(rule.split(np.zeros((y.size, 1)), y))
+    except ValueError as error:
+        raise DataError(
+            f"{file}: split: the label cannot be stratified: {str(error).rstrip('.')}.",
+            "Use split.kind: random, or merge rare classes.",
+        ) from None
+    return one.astype(np.int64), other.astype(np.int64)
+
+
+def carve_validation(
+    rule: SplitRule, train: np.ndarray, y: np.ndarray | None, seed: int, file: Path | str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split train into train and validation, stratified by the class codes y where there are some.
+
+    Both keep train's order.
+    """
+    size = max(1, round(rule.validation_share * train.size))
+    if train.size - size < 1:
+        raise DataError(
+            f"{file}: train has {train.size} row, and select_on: validation needs at least two.",
+            "Give train more rows, or use select_on: train.",
+        )
+    number = split_seed(rule, seed)
+    if y is None:
+        order = np.random.default_rng([number, 3]).permutation(train.size)
+        keep, drawn = order[size:], order[:size]
+    else:
+        keep, drawn = draw_stratified(y[train], train.size - size, size, number, file)
+    return train[np.sort(keep)], train[np.sort(drawn)]
+
+
+def add_others(
+    rule: SplitRule,
+    parts: Mapping[str, np.ndarray],
+    remaining: np.ndarray,
+    seed: int,
+    file: Path | str,
+) -> dict[str, np.ndarray]:
+    """Return the parts with a sample of the remaining rows added behind their rows.
+
+    ``remaining`` are the row positions that ``of`` left out.
+    """
+    wanted = sum(rule.others.values())
+    if wanted > remaining.size:
+        raise DataError(
+            f"{file}: split.others asks for {wanted} rows; split.of leaves {remaining.size} out.",
+            "Ask for fewer.",
+        )
+    drawn = np.random.default_rng([split_seed(rule, seed), 5]).permutation(remaining)
+    added = _cut(drawn, rule.others)
+    return {
+        name: np.concatenate([rows, added[name]]) if name in added else rows
+        for name, rows in parts.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One combination of levels, encoded.
+
+    ``name`` is, e.g., ``"sex=Female, race=White"``; ``features`` and ``groups`` map columns of X
+    and of the groups to the value that every row gets.
+    """
+
+    name: str
+    features: Mapping[int, float]
+    groups: Mapping[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """A counterfactual set over the rows of one part; iterating makes one variant at a time.
+
+    X and groups are those of the part, not copied; cross products among the attributes follow the
+    edits. ``taken`` is the subset of rows to which the set is restricted.
+    """
+
+    X: Any
+    groups: Any
+    attributes: tuple[Attribute, ...]
+    edits: tuple[Edit, ...]
+    taken: np.ndarray | None = None
+
+    @property
+    def rows(self) -> None:
+        """None: every row of a table can get any level."""
+        return None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variants, in the order they come."""
+        return tuple(edit.name for edit in self.edits)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows of every variant."""
+        return int(self.X.shape[0]) if self.taken is None else self.taken.size
+
+    def __len__(self) -> int:
+        return len(self.edits)
+
+    def __iter__(self) -> Iterator[Variant]:
+        for edit in self.edits:
+            X = self.X if self.taken is None else self.X[self.taken]
+            groups = self.groups if self.taken is None else self.groups[self.taken]
+            X = _blockwise(X, set_columns, edit.features)
+            groups = _blockwise(groups, set_columns, edit.groups)
+            groups = _blockwise(groups, cross_codes, self.attributes)
+            yield Variant(edit.name, X, groups)
+
+    def take(self, rows: np.ndarray) -> Edits:
+        """Return the same set for a subset of the rows."""
+        return replace(self, taken=rows if self.taken is None else self.taken[rows])
+
+
+def _blockwise(array: Any, function: Callable[[np.ndarray, Any], np.ndarray], change: Any) -> Any:
+    """Apply a function of rows to a NumPy array, or to every block of a Dask array."""
+    if isinstance(array, np.ndarray):
+        return function(array, change)
+    return array.map_blocks(function, change, dtype=array.dtype)
+
+
+def set_columns(array: np.ndarray, values: Mapping[int, float]) -> np.ndarray:
+    """Return a copy of an array with some columns set to one value each."""
+    edited = array.copy()
+    edited[:, list(values)] = list(values.values())
+    return edited
+
+
+def make_edits(
+    config: DatasetConfig,
+    levels: Mapping[str, tuple[str, ...]],
+    encoder: Encoder,
+    attributes: tuple[Attribute, ...],
+    file: Path | str,
+) -> dict[str, tuple[Edit, ...]]:
+    """Encode every combination of levels of every set.
+
+    ``levels``: column -> levels that occur. A variant re-encodes only the columns of X that the
+    edited columns make.
+    """
+    made: dict[str, tuple[Edit, ...]] = {}
+    for name, columns in config.counterfactuals.items():
+        _refuse_crossed(columns, config, attributes, f"{file}: counterfactuals.{name}")
+        choices: list[list[tuple[str, str]]] = []
+        for column, wanted in columns.items():
+            key = f"{file}: counterfactuals.{name}.{column}"
+            used = {block.column for block in encoder.blocks} | {a.column for a in attributes}
+            if column not in used:
+                raise ConfigError(
+                    f"{key}: this column is used by no feature and no group.",
+                    "Add it to features or groups, or leave it out of the set.",
+                )
+            present = levels.get(column)
+            if wanted is None and present is None:
+                raise ConfigError(f"{key}: a numeric column has no levels to list.", "List values.")
+            for level in wanted or ():
+                if present is not None and level not in present:
+                    raise ConfigError(f"{key}: no row has {level!r}.", nearest(level, present))
+                if present is None and not np.isfinite(pd.to_numeric(level, errors="coerce")):
+                    raise ConfigError(
+                        f"{key}: {level!r} is no number, and the column has numbers.",
+                        "List numbers.",
+                    )
+            choices.append([(column, level) for level in wanted or present or ()])
+        count = math.prod(map(len, choices))
+        if count < 2:
+            raise ConfigError(
+                f"{file}: counterfactuals.{name} makes one version of a row, and versions are "
+                "compared with each other.",
+                "List a further level.",
+            )
+        where = f"{file}: counterfactuals.{name} makes {count:,} variants of a row"
+        config.limits.check("levels", count, where, "List fewer levels")
+        made[name] = tuple(_edit(dict(cells), encoder, attributes) for cells in product(*choices))
+    return made
+
+
+def _refuse_crossed(
+    columns: Iterable[str], config: DatasetConfig, attributes: Iterable[Attribute], key: str
+) -> None:
+    """Raise a ConfigError for an edit of a feature that other columns of the row make, too."""
+    edited = {each.name for each in attributes if each.column in {*columns}}
+    for each in attributes:
+        if each.name in config.features.groups and edited & {*each.cross}:
+            raise ConfigError(
+                f"{key}: the feature {each.name} is crossed of {' and '.join(each.cross)}, so that "
+                "what it becomes depends on the row.",
+                f"Take {each.name} out of features.groups, and its attributes in, or leave out "
+                "this set.",
+            )
+
+
+def _edit(cells: dict[str, str], encoder: Encoder, attributes: tuple[Attribute, ...]) -> Edit:
+    groups: dict[int, int] = {}
+    seen = dict(cells)
+    for position, attribute in enumerate(attributes):
+        if attribute.column in cells:
+            code = int(attribute.encode(pd.Series([cells[attribute.column]]))[0])
+            groups[position] = code
+            seen[GROUP_PREFIX + attribute.name] = attribute.names[code]
+    name = ", ".join(f"{column}={level}" for column, level in cells.items())
+    return Edit(name, encoder.encode_cells(seen), groups)
+
 
 SelectOn = Literal["train", "validation"]
 

@@ -22,8 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, level_text
-from fairfrontier.prepare.config.source import Births, Source
+from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, Births, Source, level_text
 from fairfrontier.runtime.errors import DataError
 
 _log = logging.getLogger(__name__)

@@ -1,21 +1,201 @@
-"""Data frames as Arrow tables and as Parquet, whoever made them."""
+"""Tables of anybody's in Arrow, as data frames and as Parquet, and the bytes that they take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import IO, Any, TypeVar, cast
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.column import are_merged
-from fairfrontier.prepare.table.parquet import count_bytes
 from fairfrontier.prepare.table.text import check_names
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.text_file import is_plain
+
+# Encodings that are read as dictionaries.
+COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+# Names of settings repeat in every row of a result, which shrinks to little more than its numbers.
+RESULT_TIMES = 1000
+TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+VIEWS = (pa.string_view(), pa.binary_view())
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+class PlainParquet:
+    """A Parquet file whose text is counted before a copy is made for every row.
+
+    ``growth`` is raised where its rows take more than ``most`` bytes.
+    """
+
+    def __init__(
+        self, source: Path | IO[bytes], most: int, growth: DataError, **options: Any
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(source)
+        self.schema, self.metadata = file.schema_arrow, file.metadata
+        self.most, self.growth, self.total = most, growth, 0
+        self._leaves = [file.schema.column(leaf) for leaf in range(self.metadata.num_columns)]
+        # Of text in a delta encoding Arrow makes none, and refuses pages where none is stated.
+        text = [
+            leaf.path
+            for number, leaf in enumerate(self._leaves)
+            if leaf.physical_type == "BYTE_ARRAY" and self._list_encodings(number) <= COUNTED
+        ]
+        self.file = pq.ParquetFile(source, read_dictionary=text, **options)
+
+    def _list_encodings(self, leaf: int) -> set[str]:
+        groups = range(self.metadata.num_row_groups)
+        return {each for g in groups for each in self.metadata.row_group(g).column(leaf).encodings}
+
+    def check_cells(self, least: int, names: Sequence[str] | None = None) -> None:
+        """Raise where cells of ``least`` bytes are too many, by what the file says of itself."""
+        total = 0
+        for number, leaf in enumerate(self._leaves):
+            top = leaf.path.partition(".")[0]
+            if names is not None and leaf.path not in names and top not in names:
+                continue
+            count = self.metadata.num_rows
+            if leaf.max_repetition_level:
+                groups = range(self.metadata.num_row_groups)
+                count = sum(self.metadata.row_group(g).column(number).num_values for g in groups)
+            fixed = leaf.physical_type == "FIXED_LEN_BYTE_ARRAY"
+            total += count * max(least, leaf.length if fixed else 0)
+        if total > self.most:
+            raise self.growth
+
+    def count(self, rows: Rows) -> None:
+        """Add up the bytes of rows with a copy of its text in each; see `growth`."""
+        self.total += count_bytes(rows)
+        if self.total > self.most:
+            raise self.growth
+
+    def decode(self, rows: Rows) -> Rows:
+        """Return rows that were read with a copy of its text in each, counting them first."""
+        self.count(rows)
+        fields = [self.schema.field(name) for name in rows.schema.names]
+        columns = map(_cast, rows.columns, [field.type for field in fields])
+        return type(rows).from_arrays(list(columns), schema=pa.schema(fields, rows.schema.metadata))
+
+    def __enter__(self) -> PlainParquet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        # Arrow has no direct way from a dictionary.
+        column = column.cast(column.type.value_type)
+    return column.cast(kind)
+
+
+def count_bytes(rows: pa.Table | pa.RecordBatch) -> int:
+    """Return the bytes of rows when every cell has its own; an error of Arrow's where they lie.
+
+    What others have written may lead outside of its memory, or be no UTF-8: that is found here, and
+    nowhere before it is used.
+    """
+    rows.validate(full=True)
+    return sum(map(_count_bytes, rows.columns))
+
+
+def _count_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(_count_bytes, column.chunks))
+    # Of cells that take no bytes a file may have any number.
+    return _count_known(column) or len(column)
+
+
+def _count_known(column: pa.Array) -> int:
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _count_bytes(column.storage)
+    if types.is_dictionary(kind):
+        return _count_levels(column)
+    if types.is_struct(kind):
+        return sum(map(_count_bytes, column.flatten()))
+    if types.is_map(kind):
+        # As a list its flat cells are those of its rows, not of the array that they are cut from.
+        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return _count_overlap(column) * _count_bytes(column.values)
+    if kind in VIEWS:
+        return (pc.sum(_find_lengths(column)).as_py() or 0) + 16 * len(column)
+    # Unions and runs have no flat cells, and are not kept as Parquet.
+    return _count_bytes(column.flatten()) if hasattr(column, "flatten") else int(column.nbytes)
+
+
+def _count_levels(column: pa.DictionaryArray) -> int:
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    levels = column.dictionary
+    if (lengths := _find_lengths(levels)) is not None:
+        return (pc.sum(lengths.take(column.indices)).as_py() or 0) + 2 * len(column)
+    most = _count_bytes(levels)
+    if not types.is_nested(levels.type):
+        most = -(-most // max(len(levels), 1))
+    return most * len(column)
+
+
+def _find_lengths(text: pa.Array) -> pa.Array | None:
+    """Return the bytes of every cell of text; None for other cells."""
+    import pyarrow.compute as pc
+
+    kind = text.type
+    if kind in VIEWS:
+        # Arrow has no function for it: a view of 16 bytes begins with its length.
+        views = np.frombuffer(text.buffers()[1] or b"", np.int32)[::4]
+        views = views[text.offset : text.offset + len(text)]
+        return pa.array(views, pa.int64(), mask=text.is_null().to_numpy(zero_copy_only=False))
+    if kind in TEXT:
+        return pc.binary_length(text).cast(pa.int64())
+    return None
+
+
+def _count_overlap(lists: pa.ListViewArray | pa.LargeListViewArray) -> int:
+    """Return how many lists share a cell at most."""
+    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    start, size = lists.offsets.to_numpy()[valid], lists.sizes.to_numpy()[valid]
+    change = np.zeros(len(lists.values) + 1, np.int64)
+    np.add.at(change, start, 1)
+    np.subtract.at(change, start + size, 1)
+    return int(change.cumsum().max())
+
+
+def read_result(path: Path) -> pd.DataFrame:
+    """Return a table that a run wrote, with its attrs; DataError where it grows as none does."""
+    # A pipe would be waited for.
+    if not is_plain(path):
+        raise FileNotFoundError(f"there is no file {path.name}")
+    most = most_unpacked(path.stat().st_size, RESULT_TIMES)
+    growth = refuse_growth(path, most, "Restore it from a copy, or make it again.")
+    with PlainParquet(path, most, growth) as opened:
+        opened.check_cells(8)
+        opened.count(opened.file.read())
+    return pd.read_parquet(path)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is text."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of integers or floating-point numbers."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
 
 NULLABLE = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
 # Half a character and whole numbers beyond 64 bits raise Python's own errors, and decimals of a

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
+from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
 from fairfrontier.prepare.table.column import (
     BRACKETS,
     OPEN,

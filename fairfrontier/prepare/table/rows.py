@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import Condition
-from fairfrontier.prepare.config.source import Source, Votes
+from fairfrontier.prepare.config.section import Condition, Source, Votes
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from fairfrontier.prepare.config.source import MISSING_MARKERS
+from fairfrontier.prepare.config.section import MISSING_MARKERS
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.table.frame import to_arrow
 from fairfrontier.prepare.table.layout import ALWAYS_MISSING, WIDTH, find_regular, read_mixed

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.source.archive import (
     GZIP_START,
     TIMES,

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Text
-from fairfrontier.prepare.config.vocabulary import Terms, name_word
+from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Terms, Text, name_word
 from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.prepare.table.column import as_levels
-from fairfrontier.prepare.table.file import check_digest, list_sources
+from fairfrontier.prepare.table.reader import check_digest, list_sources
 from fairfrontier.prepare.table.rows import Table, read_table
 from fairfrontier.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from fairfrontier.prepare.text.occurrence import find_words

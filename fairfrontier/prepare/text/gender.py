@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 
-from fairfrontier.prepare.config.vocabulary import Swap, lower
+from fairfrontier.prepare.config.text import Swap, lower
 from fairfrontier.prepare.text.occurrence import Rewriting, find_words
 from fairfrontier.runtime.seeds import uniforms
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from fairfrontier.prepare.config.text import MASK
-from fairfrontier.prepare.config.vocabulary import GAP
+from fairfrontier.prepare.config.text import GAP, MASK
 from fairfrontier.runtime.errors import DataError
 
 _LISTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")

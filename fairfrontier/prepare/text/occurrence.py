@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.vocabulary import GAP, lower, name_word
+from fairfrontier.prepare.config.text import GAP, lower, name_word
 
 EXCERPT = 30
 

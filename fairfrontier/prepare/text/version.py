@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.section import PartName
-from fairfrontier.prepare.config.text import VersionRule
-from fairfrontier.prepare.config.vocabulary import Terms
+from fairfrontier.prepare.config.text import Terms, VersionRule
 from fairfrontier.prepare.text.gender import swap_gender
 from fairfrontier.prepare.text.occurrence import Occurrences, Rewriting, find_words
 from fairfrontier.prepare.text.substitution import draw_version, set_term

@@ -28,7 +28,7 @@ from fairfrontier.train.prediction import Prediction, predict_part, predict_vari
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fairfrontier.prepare.splitting.counterfactual import Edits
+    from fairfrontier.prepare.splitting.plan import Edits
 
 Give = Callable[[int], FairMetric | None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairfrontier.metric.kept import MetricRequest
-from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.loader import SplitRequest
 from fairfrontier.train.objective import Objective
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.metric.kept import digest_metric
-from fairfrontier.prepare.digest import digest_split
+from fairfrontier.prepare.loader import digest_split
 from fairfrontier.runtime.arrays import device_present
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.label import Label
+from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.train.fit.kept import KIND

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare.draft.attribute import draft_attribute
 from fairfrontier.prepare.draft.column import Column
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import draft_dataset, write_dataset
+from fairfrontier.prepare.draft.guess import draft_attribute
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import ConfigError, DataError

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier import init, load
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.column import clean_cells

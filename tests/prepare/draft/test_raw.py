@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
-from fairfrontier.prepare.config.source import MISSING_MARKERS
+from fairfrontier.prepare.config.section import MISSING_MARKERS
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.table.frame import write_parquet
 from fairfrontier.runtime.errors import ConfigError, DataError

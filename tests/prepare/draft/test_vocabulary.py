@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairfrontier.prepare.draft.vocabulary import find_attribute, recognise_levels
+from fairfrontier.prepare.draft.column import find_attribute, recognise_levels
 
 NAMES = {
     "sex": "Sex gender_code customerGender GESCHLECHT sexe genero is_female Genre",

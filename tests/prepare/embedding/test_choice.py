@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.config.text import read_encoder
 from fairfrontier.prepare.embedding.choice import choose_encoder
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.runtime.errors import ConfigError, DataError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.config.text import read_encoder
 from fairfrontier.prepare.embedding import transformer as module
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder
 from fairfrontier.runtime.errors import ConfigError, DataError

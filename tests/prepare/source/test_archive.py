@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.source.archive import open_member, unzip_table
 from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.runtime.errors import DataError

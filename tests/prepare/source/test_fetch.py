@@ -16,7 +16,7 @@ import yaml
 
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.source import Origin
+from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.source.fetch import FOLDER, clean_name, fetch, find, find_source
 from fairfrontier.runtime.errors import ConfigError, DataError, FetchError, UnreachableError
 from tests.prepare.conftest import count_rows, fingerprint
@@ -210,7 +210,7 @@ def test_processes_that_want_the_same_file_fetch_it_once(server, tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
         "from fairfrontier.prepare.source.fetch import fetch\n"
-        "from fairfrontier.prepare.config.source import Origin\n"
+        "from fairfrontier.prepare.config.section import Origin\n"
         "print(fetch([Origin(url=sys.argv[1])], sys.argv[2], Path(sys.argv[3])))\n"
     )
     command = [sys.executable, "-c", code, url, PINNED, str(tmp_path)]

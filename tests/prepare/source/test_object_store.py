@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fairfrontier import load
-from fairfrontier.prepare.config.source import SourceFile
+from fairfrontier.prepare.config.section import SourceFile
 from fairfrontier.prepare.source import object_store
 from fairfrontier.prepare.source.fetch import FOLDER
 from fairfrontier.prepare.source.object_store import fetch_objects

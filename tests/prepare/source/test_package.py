@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from fairfrontier.prepare.config.source import Origin
+from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.source import package
 from fairfrontier.prepare.source.fetch import FOLDER, fetch
 from fairfrontier.prepare.source.package import download_wheel, find_wheel

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from fairfrontier.prepare.config.label import Label
-from fairfrontier.prepare.splitting.label import encode_label
+from fairfrontier.prepare.config.section import Label
+from fairfrontier.prepare.splitting.plan import encode_label
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 

@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.prepare.config.section import SplitRule
-from fairfrontier.prepare.splitting.partition import (
-    carve_validation,
-    part_sizes,
-    partition,
-    split_seed,
-)
+from fairfrontier.prepare.splitting.plan import carve_validation, part_sizes, partition, split_seed
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 SHARES = {"train": 0.5, "calibration": 0.1, "validation": 0.15, "test": 0.25}

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.section import RowFilter, level_text
-from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.config.section import RowFilter, Source, level_text
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.column import (

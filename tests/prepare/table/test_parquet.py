@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairfrontier.prepare.config.source import Source
-from fairfrontier.prepare.table.parquet import PlainParquet, _count_bytes, read_result
+from fairfrontier.prepare.config.section import Source
+from fairfrontier.prepare.table.frame import PlainParquet, _count_bytes, read_result
 from fairfrontier.prepare.table.reader import read_rows
 from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.runtime.errors import DataError

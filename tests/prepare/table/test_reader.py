@@ -13,13 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import RowFilter
-from fairfrontier.prepare.config.source import Source, SourceFile
+from fairfrontier.prepare.config.section import RowFilter, Source, SourceFile
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.table import reader
 from fairfrontier.prepare.table.column import as_levels
-from fairfrontier.prepare.table.file import list_sources
-from fairfrontier.prepare.table.reader import cut_table
+from fairfrontier.prepare.table.reader import cut_table, list_sources
 from fairfrontier.prepare.table.rows import as_numbers, keep_rows, make_columns, read_table
 from fairfrontier.prepare.table.text import check_names
 from fairfrontier.runtime.errors import ConfigError, DataError

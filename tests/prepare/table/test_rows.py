@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.source import Votes
+from fairfrontier.prepare.config.section import Votes
 from fairfrontier.prepare.table.rows import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.vocabulary import Swap
+from fairfrontier.prepare.config.text import Swap
 from fairfrontier.prepare.text import gender
 from fairfrontier.prepare.text.gender import swap_gender
 from tests.prepare.conftest import read_vocabulary

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.vocabulary import Terms
+from fairfrontier.prepare.config.text import Terms
 from fairfrontier.prepare.text.occurrence import find_words, match_case
 from fairfrontier.prepare.text.substitution import draw_version, set_term
 from tests.prepare.conftest import read_vocabulary

@@ -218,7 +218,7 @@ def test_what_computes_below_is_there():
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from fairfrontier.prepare import request
+from fairfrontier.prepare import loader
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.points import points_key
 from fairfrontier.train.fit.group import FitGroup, Member
