@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairfrontier.debias.debiasing import fit_debiasing as debias
     from fairfrontier.evaluate.verb import evaluate
     from fairfrontier.metric.registry import learn
-    from fairfrontier.monitor.files import run_monitor as monitor
+    from fairfrontier.monitor.monitoring import run_monitor as monitor
     from fairfrontier.prepare.loader import load
     from fairfrontier.runner import run_study
     from fairfrontier.study.draft import init

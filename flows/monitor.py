@@ -11,8 +11,7 @@ from prefect.events import emit_event
 from prefect.runtime import flow_run
 
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.files import FILES, check_options, mark_announced
-from fairfrontier.monitor.monitoring import PASSES
+from fairfrontier.monitor.monitoring import FILES, PASSES, check_options, mark_announced
 from fairfrontier.runtime.writer import holding
 from flows.artifact import publish_monitor
 from flows.table_progress import open_run

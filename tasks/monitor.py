@@ -8,17 +8,16 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.files import write_monitor
-from fairfrontier.monitor.monitoring import Findings, Progress, watch
+from fairfrontier.monitor.monitoring import MonitorFindings, Progress, watch, write_monitor
 
 
 @task(task_run_name="count {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
-def count_rows(config: MonitorConfig, progress: Progress) -> Findings:
+def count_rows(config: MonitorConfig, progress: Progress) -> MonitorFindings:
     """Count a new period and compare it with the reference; see `watch`."""
     return watch(config, progress)
 
 
 @task(task_run_name="report on {findings.config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
-def report(findings: Findings, started: float) -> dict[str, Any]:
+def report(findings: MonitorFindings, started: float) -> dict[str, Any]:
     """Write the history and the page; see `write_monitor`."""
     return write_monitor(findings, started)

@@ -69,7 +69,6 @@ PROCESSES = (
     "tests/flows/test_monitor.py",
     "tests/flows/test_reproduce.py",
     "tests/fuzz/",
-    "tests/monitor/test_files.py",
     "tests/monitor/test_monitoring.py",
     "tests/prepare/embedding/test_saved.py",
     "tests/prepare/test_collection.py",

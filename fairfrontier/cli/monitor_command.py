@@ -27,8 +27,7 @@ def monitor(config: MonitorConfig) -> None:
     The exit code is 4 when there is an alarm, from an earlier period too.
     """
     from fairfrontier.cli.progress import show_passes
-    from fairfrontier.monitor.files import check_options, write_monitor
-    from fairfrontier.monitor.monitoring import PASSES, watch
+    from fairfrontier.monitor.monitoring import PASSES, check_options, watch, write_monitor
     from fairfrontier.runtime.writer import holding
 
     started = time.monotonic()

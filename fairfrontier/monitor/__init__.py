@@ -2,4 +2,4 @@
 
 from fairfrontier.runtime.room import make_callable
 
-make_callable(__name__, "fairfrontier.monitor.files", "run_monitor")
+make_callable(__name__, "fairfrontier.monitor.monitoring", "run_monitor")

@@ -27,8 +27,7 @@ from fairfrontier.evaluate.statistic.drift import (
 from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.rate import divide
 from fairfrontier.monitor.config import Limit
-from fairfrontier.monitor.count import COUNTED
-from fairfrontier.monitor.history import History
+from fairfrontier.monitor.history import COUNTED, History
 from fairfrontier.runtime.errors import ConfigError, nearest
 
 # The others are their complements.

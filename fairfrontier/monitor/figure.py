@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,7 @@ from fairfrontier.figure.frontier import (
     shorten,
 )
 from fairfrontier.monitor.alarm import LIMIT, REFERENCE, measure_limit
-from fairfrontier.monitor.config import read_limit
-from fairfrontier.monitor.monitoring import Findings
+from fairfrontier.monitor.config import Limit
 from fairfrontier.report.finding import show_number
 from fairfrontier.study.drawing import Picture
 
@@ -39,19 +39,28 @@ BAND: Any = {"alpha": 0.13, "lw": 0, "zorder": 1}
 ALARM: Any = {"marker": "o", "ms": 13, "mfc": "none", "mec": "#b35900", "mew": 1.8, "ls": "none"}
 
 
-def draw_rates(findings: Findings) -> Picture:
-    """Draw every limited number and every compared rate by period, with where it may be."""
-    periods, checks = findings.history.periods, findings.checks
-    known = set(findings.rates.loc[findings.rates["value"].notna(), "rate"])
+def draw_rates(
+    rates: pd.DataFrame,
+    checks: pd.DataFrame,
+    limited: Mapping[str, tuple[Limit, Sequence[str]]],
+    periods: Sequence[str],
+) -> Picture:
+    """Draw every limited number and every compared rate by period, with where it may be.
+
+    ``limited`` has every limit by name, with the groups that it is about.
+    """
+    known = set(rates.loc[rates["value"].notna(), "rate"])
     compared = checks[(checks["kind"] == REFERENCE) & checks["rate"].isin(known)]
     limits = checks[(checks["kind"] == LIMIT) & checks["rate"].isin(known)]
-    limited = [(LIMIT, row) for row in limits.to_dict("records")]
     # Those with an alarm are drawn first.
     by_rate = sorted(
         compared.groupby(["rate", "attribute"], sort=False),
         key=lambda each: (each[1]["alarm"] == "").all(),
     )
-    panels: list[tuple[str, Any]] = [*limited, *((REFERENCE, each[1]) for each in by_rate)]
+    panels: list[tuple[str, Any]] = [
+        *((LIMIT, row) for row in limits.to_dict("records")),
+        *((REFERENCE, each[1]) for each in by_rate),
+    ]
     panels = panels[:PANELS_AT_MOST]
     if not panels:
         panels = [(REFERENCE, compared)]
@@ -62,8 +71,10 @@ def draw_rates(findings: Findings) -> Picture:
         for axes, (kind, rows) in zip(
             add_panels(figure, len(panels), columns), panels, strict=True
         ):
-            draw = _draw_limit if kind == LIMIT else _draw_groups
-            words.append(draw(axes, rows, findings))
+            if kind == LIMIT:
+                words.append(_draw_limit(axes, rows, rates, *limited[rows["name"]], periods))
+            else:
+                words.append(_draw_groups(axes, rows, rates, periods))
             _label_periods(axes, periods)
         keys = [
             make_key("where the rate, or the limited number, may be", color=GREY, lw=7, alpha=0.3),
@@ -73,11 +84,13 @@ def draw_rates(findings: Findings) -> Picture:
         return Picture(encode_png(figure), f"Rates by period. {' '.join(words)}")
 
 
-def draw_evidence(findings: Findings) -> Picture:
-    """Draw the evidence against every check by entry, as a share of what raises an alarm."""
-    evidence, alarmed = findings.evidence, findings.checks.set_index("name")["alarm"]
-    entries = findings.history.entries["period"].tolist()
-    strongest = findings.checks.sort_values("p", kind="stable")["name"].tolist()
+def draw_evidence(evidence: pd.DataFrame, checks: pd.DataFrame, entries: Sequence[str]) -> Picture:
+    """Draw the evidence against every check by entry, as a share of what raises an alarm.
+
+    ``entries`` are the periods of the entries.
+    """
+    alarmed = checks.set_index("name")["alarm"]
+    strongest = checks.sort_values("p", kind="stable")["name"].tolist()
     with open_figure(9.2, 3.9, w_pad=0.1, h_pad=0.1) as figure:
         (axes,) = add_panels(figure, 1, 1)
         axes.axhline(1.0, color=INK, lw=1.0, ls="--")
@@ -100,9 +113,10 @@ def draw_evidence(findings: Findings) -> Picture:
         return Picture(encode_png(figure), f"Evidence by period. Alarms: {raised}.")
 
 
-def _draw_groups(axes: Axes, checks: pd.DataFrame, findings: Findings) -> str:
+def _draw_groups(
+    axes: Axes, checks: pd.DataFrame, rates: pd.DataFrame, periods: Sequence[str]
+) -> str:
     """Draw a rate of the groups of an attribute, and return it in words."""
-    periods, rates = findings.history.periods, findings.rates
     if checks.empty:
         axes.set_title("no rate has enough rows", **HEADING)
         return "No rate has enough rows."
@@ -137,11 +151,15 @@ def _draw_groups(axes: Axes, checks: pd.DataFrame, findings: Findings) -> str:
     return f"{name_measure(rate)}{of}: {'; '.join(words)}."
 
 
-def _draw_limit(axes: Axes, check: dict[str, Any], findings: Findings) -> str:
+def _draw_limit(
+    axes: Axes,
+    check: Mapping[str, Any],
+    rates: pd.DataFrame,
+    limit: Limit,
+    groups: Sequence[str],
+    periods: Sequence[str],
+) -> str:
     """Draw a limited number by period, and return it in words."""
-    periods, rates = findings.history.periods, findings.rates
-    limit = read_limit(check["name"], findings.history.limits[check["name"]])
-    groups = findings.limited[check["name"]]
     chosen = rates[
         (rates["rate"] == check["rate"])
         & (rates["attribute"] == check["attribute"])
@@ -164,7 +182,7 @@ def _draw_limit(axes: Axes, check: dict[str, Any], findings: Findings) -> str:
     return f"{name} {show_number(values[-1])}, limit {limit.bound:g}{since}."
 
 
-def _label_periods(axes: Axes, names: list[str]) -> None:
+def _label_periods(axes: Axes, names: Sequence[str]) -> None:
     """Name some periods below an axis."""
     step = max(1, math.ceil(len(names) / 8))
     places = range(0, len(names), step)

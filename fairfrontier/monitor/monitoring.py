@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pandas as pd
 from fairfrontier.choose.bundle import MANIFEST, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.choose.scoring import find_columns
 from fairfrontier.choose.view import view_binary
+from fairfrontier.figure.frontier import name_measure
 from fairfrontier.monitor.alarm import (
     LIMIT,
     REFERENCE,
@@ -23,20 +26,35 @@ from fairfrontier.monitor.alarm import (
     tabulate_periods,
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
-from fairfrontier.monitor.count import KEYS, Groups, PeriodRows, Tally, count_labels, count_period
-from fairfrontier.monitor.history import History, check_history, name_kept, read_history, read_kept
+from fairfrontier.monitor.figure import draw_evidence, draw_rates
+from fairfrontier.monitor.history import (
+    SUMMARY,
+    History,
+    PeriodRows,
+    count_labels,
+    count_period,
+    name_kept,
+    read_history,
+    read_kept,
+    write_table,
+)
 from fairfrontier.prepare.table.reader import check_stamps, digest_table, stamp_table
+from fairfrontier.report.finding import Finding, write_finding
+from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
-from fairfrontier.runtime.writer import sharing
+from fairfrontier.runtime.text_file import list_rows
+from fairfrontier.runtime.writer import filling, holding, sharing
+from fairfrontier.study.drawing import Picture
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class MonitorFindings(Finding):
     """What is known of a bundle after a period.
 
     Attributes
@@ -65,8 +83,11 @@ class Findings:
         Name of a limit -> the groups that it is about: those with enough rows in the reference.
     """
 
+    page = Path(__file__).with_name("monitor.html.j2")
+    file = SUMMARY
+
     config: MonitorConfig
-    bundle: Bundle
+    bundle: ClassifierBundle
     history: History
     kept: pd.DataFrame | None
     new: dict[str, int]
@@ -80,6 +101,69 @@ class Findings:
         """The checks with an alarm."""
         return self.checks[self.checks["alarm"] != ""]
 
+    def tabulate(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by name."""
+        return {"rates": self.rates, "checks": self.checks, "evidence": self.evidence}
+
+    def draw(self) -> dict[str, Picture]:
+        """Return the pictures by name."""
+        limited = {
+            name: (read_limit(name, self.history.limits[name]), groups)
+            for name, groups in self.limited.items()
+        }
+        periods, entries = self.history.periods, self.history.entries["period"].tolist()
+        return {
+            "rates": draw_rates(self.rates, self.checks, limited, periods),
+            "evidence": draw_evidence(self.evidence, self.checks, entries),
+        }
+
+    def summarise(self) -> dict[str, Any]:
+        """Return what was found as plain values; None for what is unknown."""
+        config, history, bundle = self.config, self.history, self.bundle
+        period, entries = name_period(config), history.entries
+        alarms = list_rows(self.alarms)
+        drift = history.drift[history.drift["period"] == period].drop(columns=["entry", "period"])
+        # By how far they drifted beyond chance.
+        drift = drift.assign(beyond=(drift["psi"] / drift["psi_by_chance"]).astype(float))
+        drift = drift.sort_values("beyond", ascending=False, kind="stable")
+        sums = entries.groupby("period", sort=False)[["rows", "labelled", "refused"]].sum()
+        periods = sums.astype(int).rename(columns={"labelled": "labels"}).reset_index()
+        return {
+            "bundle": {
+                "name": config.name,
+                "digest": history.bundle,
+                "study": bundle.manifest["study"],
+                "selected": bundle.class_names[int(bundle.favourable != 0)],
+            },
+            "period": period,
+            "new": self.new,
+            "alpha": history.alpha,
+            "alarms": [{**alarm, "sentence": say(alarm)} for alarm in alarms],
+            # What a flow makes events of, and then marks.
+            "raised": [each["name"] for each in alarms if each["name"] not in history.announced],
+            "limits": list_rows(self.checks[self.checks["kind"] == LIMIT]),
+            "counts": {
+                "periods": len(periods),
+                **{name: int(periods[name].sum()) for name in ("rows", "labels", "refused")},
+                "checks": len(self.checks),
+                "alarms": len(alarms),
+            },
+            "drift": list_rows(drift),
+            "periods": [
+                {**row, "unknown": history.count_unknown(row["period"])}
+                for row in list_rows(periods)
+            ],
+        }
+
+    def context(self) -> dict[str, Any]:
+        """Return the checks that the page shows."""
+        compared = self.checks[self.checks["kind"] == REFERENCE].sort_values("p", kind="stable")
+        return {
+            "checks": list_rows(compared.head(SHOWN_AT_MOST)),
+            "more": max(0, len(compared) - SHOWN_AT_MOST),
+            "most": SHOWN_AT_MOST,
+        }
+
 
 def check_config(config: MonitorConfig) -> None:
     """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
@@ -87,7 +171,7 @@ def check_config(config: MonitorConfig) -> None:
     # Else another process may be moving files there, or was killed as it did.
     with sharing(config.folder):
         recover(config.folder)
-        history = _open_history(config, bundle)
+        history = _open_history(config)
     _list_checks(bundle, history)
     if name_period(config) not in history.periods:
         row_id = config.row_id or bundle.row_id
@@ -106,7 +190,7 @@ def name_period(config: MonitorConfig) -> str:
         ) from None
 
 
-def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
+def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFindings:
     """Count a new period, or later labels of one, and compare all periods with the reference.
 
     See `fairfrontier.monitor.alarm` for what is compared, and `sequential` for the mathematics.
@@ -120,7 +204,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
 
     Returns
     -------
-    Findings
+    MonitorFindings
         A table that was counted before, as the same period, is not counted again.
 
     Raises
@@ -141,14 +225,12 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     report = progress or (lambda *_: None)
     stamps = stamp_table(config.table)
     bundle, period = _load(config), name_period(config)
-    history = _open_history(config, bundle)
+    history = _open_history(config)
     checks = _list_checks(bundle, history)
     history, kept, new = _count(
         config, bundle, history, period, checks, lambda share: report(READING, share)
     )
     check_stamps(config.table, stamps)
-    # What could not be read again is not written.
-    check_history(config.folder, history, _list_keys(bundle))
     report(READING, 1.0)
     favourable = int(bundle.favourable != 0)
     rates = tabulate_periods(history, RATES, config.minimum, favourable)
@@ -163,7 +245,9 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     evidence["threshold"] = evidence["name"].map(thresholds)
     columns = ["name", "entry", "period", "log_e", "threshold"]
     limited = {check.name: check.groups for check in checks if check.kind == LIMIT}
-    return Findings(config, bundle, history, kept, new, rates, table, evidence[columns], limited)
+    return MonitorFindings(
+        config, bundle, history, kept, new, rates, table, evidence[columns], limited
+    )
 
 
 def _list_checks(bundle: ClassifierBundle, history: History) -> list[Check]:
@@ -177,16 +261,11 @@ def _load(config: MonitorConfig) -> ClassifierBundle:
     return view_binary(load_bundle(config.bundle), config.accepted)
 
 
-def _open_history(config: MonitorConfig, bundle: Bundle) -> History:
+def _open_history(config: MonitorConfig) -> History:
     digest = hash_file(config.bundle / MANIFEST)
     if config.accepted is not None:
         digest = f"{digest} {config.accepted}"
-    return read_history(config.folder, digest, config, _list_keys(bundle))
-
-
-def _list_keys(bundle: Bundle) -> pd.DataFrame:
-    """Return the attribute, group and batch of each row of an entry."""
-    return Tally(Groups(bundle)).tabulate()[list(KEYS)]
+    return read_history(config.folder, digest, config)
 
 
 def _count(
@@ -221,7 +300,7 @@ def _count(
             "Name a new period with --period; for labels that come later, count periods with "
             "--row-id COLUMN.",
         )
-    kept = read_kept(path, Groups(bundle).levels)
+    kept = read_kept(path)
     counts, kept, ignored = count_labels(bundle, config.table, row_id, kept, period, report)
     history = history.add(period, digest, 0, counts, history.drift.iloc[:0])
     return history, kept, _count_last(history, ignored)
@@ -296,3 +375,94 @@ def _tabulate_checks(
             }
         )
     return pd.DataFrame(rows)
+
+
+FILES = RESULTS["monitor"]
+# Rows of the page's tables; all are in the files.
+SHOWN_AT_MOST = 40
+
+
+def check_options(config: MonitorConfig) -> None:
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
+    check_config(config)
+    written = [*FILES, name_kept(name_period(config))]
+    config.check_results([config.table], written)
+
+
+def run_monitor(
+    bundle: MonitorConfig | Path | str, progress: Progress | None = None, **options: Any
+) -> dict[str, Any]:
+    """Count a new period of a bundle's rows, or labels that come later, and say what changed.
+
+    Parameters
+    ----------
+    bundle : MonitorConfig or path
+        Which bundle, table and period; the path of a bundle with ``options``.
+    progress : callable, optional
+        As of `watch`.
+    **options
+        The fields of `MonitorConfig`: ``table``, ``period``, ``limit`` and so on.
+
+    Returns
+    -------
+    dict
+        The content of monitor.json: ``alarms``, ``raised`` (those that were no event of the flow
+        yet), ``limits``, ``counts``, ``drift``, ``periods`` and so on. The ``FILES`` in
+        ``config.folder`` are written.
+
+    Raises
+    ------
+    ConfigError, DataError, StoreError
+        As in `watch`; then no file has changed.
+    """
+    started = time.monotonic()
+    config = bundle
+    if not isinstance(config, MonitorConfig):
+        config = parse(MonitorConfig, {"bundle": config, **options}, "The options of monitor")
+    check_options(config)
+    with holding(config.folder):
+        return write_monitor(watch(config, progress), started)
+
+
+def write_monitor(findings: MonitorFindings, started: float) -> dict[str, Any]:
+    """Write the ``FILES`` and the decisions kept of the period; return the content of monitor.json.
+
+    Whoever holds the folder since its history was read may.
+
+    Raises
+    ------
+    StoreError
+        When the folder cannot be written; then no file in it has changed.
+    """
+    kept = name_kept(name_period(findings.config))
+
+    def make(work: Path) -> Finding:
+        findings.history.write(work)
+        if findings.kept is not None:
+            write_table(findings.kept, work / kept)
+        return findings
+
+    return write_finding("monitor", findings.config.folder, make, started, held=True, more=(kept,))
+
+
+def mark_announced(findings: MonitorFindings, names: Iterable[str]) -> None:
+    """Note in the history that the alarms of some checks were announced, for good.
+
+    Whoever holds the folder since its history was read may.
+    """
+    announced = (*findings.history.announced, *names)
+    with filling(findings.config.folder, held=True) as work:
+        replace(findings.history, announced=announced).write(work)
+
+
+def say(check: Mapping[str, Any]) -> str:
+    """Return an alarm as a sentence."""
+    name, since = name_measure(check["name"]), check["alarm"]
+    if check["kind"] == LIMIT:
+        bound = check["high"] if check["low"] == 0 else check["low"]
+        return f"{name} has passed its limit {bound:g}, known since {since}."
+    group = f" of {check['attribute']}={check['group']}" if check["attribute"] else ""
+    return (
+        f"{name_measure(check['rate'])}{group} has left {check['low']:.3f} to {check['high']:.3f}, "
+        f"where it was on the reference rows, known since {since}."
+    )

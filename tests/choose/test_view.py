@@ -16,7 +16,7 @@ from fairfrontier.choose.choosing import write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.explanation import explain
 from fairfrontier.choose.view import view_binary
-from fairfrontier.monitor.files import run_monitor
+from fairfrontier.monitor.monitoring import run_monitor
 from fairfrontier.runtime.errors import ConfigError
 from tests.project import DATASET, make_project
 

@@ -31,7 +31,7 @@ VERBS = {
     "audit": "audit.verb.audit",
     "debias": "debias.debiasing.fit_debiasing",
     "evaluate": "evaluate.verb.evaluate",
-    "monitor": "monitor.files.run_monitor",
+    "monitor": "monitor.monitoring.run_monitor",
 }
 
 # The methods' classes and their bases, by name.

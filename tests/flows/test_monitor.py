@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.files import FILES
+from fairfrontier.monitor.monitoring import FILES
 from fairfrontier.runtime.text_file import read_csv
 from flows import monitor as door
 from flows.monitor import ALARM, monitor

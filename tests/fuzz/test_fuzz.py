@@ -39,7 +39,7 @@ from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options as check_debiasing
 from fairfrontier.debias.files import decide_table
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.files import check_options as check_monitor
+from fairfrontier.monitor.monitoring import check_options as check_monitor
 from fairfrontier.monitor.monitoring import watch
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig

@@ -13,7 +13,7 @@ from fairfrontier.evaluate.statistic.drift import (
 )
 from fairfrontier.monitor.alarm import LIMIT, find_rate, list_checks
 from fairfrontier.monitor.config import read_limit
-from fairfrontier.monitor.count import COUNTED
+from fairfrontier.monitor.history import COUNTED
 from fairfrontier.runtime.errors import ConfigError
 
 # P(label, decision) of each group, in the order 00, 01, 10, 11.
