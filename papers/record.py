@@ -12,12 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.runtime.draft import settle
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED, check_links
 from fairfrontier.runtime.recall import stamp
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, settle
 from fairfrontier.study.config import StudyConfig
 from papers.claim import read_claims
 from papers.publication import read_publication

@@ -22,14 +22,12 @@ from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.figure.frontier import list_swept
 from fairfrontier.prepare.config.section import is_address
-from fairfrontier.runtime.draft import recover, restore, settle
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows, read_json, to_csv, write_json
-from fairfrontier.runtime.writer import replacing
+from fairfrontier.runtime.writer import check_owned, recover, replacing, restore, settle
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 

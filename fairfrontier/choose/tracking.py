@@ -26,13 +26,12 @@ from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
 from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
 from fairfrontier.report.finding import list_versions
-from fairfrontier.runtime.draft import restore
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.foreign.sqlite_file import find_trap
 from fairfrontier.runtime.home import find_foreign
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
-from fairfrontier.runtime.writer import drafting, filling, locking
+from fairfrontier.runtime.writer import drafting, filling, locking, restore
 from fairfrontier.study.frontier import summarise
 from fairfrontier.study.mixture import KEYS
 

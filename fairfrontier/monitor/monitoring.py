@@ -41,12 +41,11 @@ from fairfrontier.monitor.history import (
 from fairfrontier.prepare.table.reader import check_stamps, digest_table, stamp_table
 from fairfrontier.report.finding import Finding, write_finding
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows
-from fairfrontier.runtime.writer import filling, holding, sharing
+from fairfrontier.runtime.writer import filling, holding, recover, sharing
 from fairfrontier.study.drawing import Picture
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")

@@ -22,14 +22,13 @@ from fairfrontier.report.finding import list_versions
 from fairfrontier.report.histogram import average_counts
 from fairfrontier.report.page import SOURCES, render_report
 from fairfrontier.report.summary import build_summary
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.option import check_again
 from fairfrontier.runtime.source import PACKAGES, file_digest
 from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
 from fairfrontier.study.expand import list_models
 from fairfrontier.study.frontier import list_fits, name_columns

@@ -13,11 +13,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairfrontier.runtime.config import Model
-from fairfrontier.runtime.draft import is_draft, recover
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import check_links, find_home, read_path
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import check_folder
+from fairfrontier.runtime.writer import check_folder, is_draft, recover
 
 
 def make_absolute(path: Path) -> Path:

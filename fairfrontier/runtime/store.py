@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.runtime.draft import flush
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.recall import note_file
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.text_file import read_json
-from fairfrontier.runtime.writer import drafting
+from fairfrontier.runtime.writer import drafting, flush
 
 # In a project.
 CACHE = Path("data", "cache")
@@ -201,8 +199,6 @@ class Store:
         removed = _find_link(entry) or entry
         # In a read-only store it stays; the next write will raise.
         with suppress(OSError), drafting(self.folder) as work:
-            if not removed.is_symlink():
-                _make_movable(removed)
             removed.rename(work / removed.name)
 
     @contextmanager
@@ -214,15 +210,6 @@ class Store:
                 f"The store {self.folder} cannot be written: {error.strerror or error}.",
                 "Make the folder writable, free some space, or choose another project root.",
             ) from error
-
-
-def _make_movable(folder: Path) -> None:
-    """Let the user rename a folder of his own into another one, which asks for a right to it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRWXU)
-    finally:
-        os.close(handle)
 
 
 def open_store(home: Path) -> Store:

@@ -22,12 +22,11 @@ from fairfrontier.prepare.draft.draft import (
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.option import make_absolute
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study.read import choose_measures, choose_methods
 
 # Attributes that a first frontier trades against accuracy, unless somebody names them.

@@ -16,12 +16,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from fairfrontier.runtime.config import read_first_fault
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.foreign.array_file import refuse_expansion
 from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
-from fairfrontier.runtime.writer import filling, replacing
+from fairfrontier.runtime.writer import filling, recover, replacing
 
 MANIFEST = "manifest.json"
 FORMAT = 2

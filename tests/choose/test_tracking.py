@@ -16,7 +16,7 @@ from fairfrontier.choose.config import LogConfig, SelectConfig
 from fairfrontier.choose.tracking import SOURCE, STUDY, log_study
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
-from fairfrontier.runtime import lock, writer
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from tests.runtime.foreign.test_sqlite_file import lay_journal
 
@@ -153,7 +153,7 @@ def test_a_log_that_runs_is_left_alone(mlflow, config, home, monkeypatch):
     stages = [client.get_run(each).info.lifecycle_stage for each in (running, abandoned)]
     assert stages == ["active", "deleted"]
     # One of the same folder is waited for, here with little patience.
-    monkeypatch.setattr(lock, "PATIENCE", 0)
+    monkeypatch.setattr(writer, "PATIENCE", 0)
     with (
         writer.locking(home / "data/results/loans"),
         pytest.raises(StoreError, match="is still used by"),

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from fairfrontier.monitor.monitoring import FILES, watch
 from fairfrontier.runtime import draft
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.writer import holding
-from tests.cli.process import children, wait_for
+from tests.cli.process import wait_for
 from tests.monitor.watched import make_bundle, make_rows
 from tests.project import call_here, command, environment
 
@@ -471,21 +470,11 @@ def test_periods_that_are_counted_at_once_are_both_in_the_history(tmp_path):
             make_rows(int(week[1]), 300).to_csv(tmp_path / f"{week}.csv", index=False)
             words = command("monitor", "lines", f"{week}.csv", "--out", str(folder))
             where = {"cwd": tmp_path, "env": environment(tmp_path)}
-            processes.append(
-                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **where)
-            )
-        wait_for(
-            lambda: all(
-                any(opens(each, folder) for each in children(process.pid)) for process in processes
-            )
-        )
-    said = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+            with (tmp_path / f"{week}.log").open("w") as log:
+                processes.append(subprocess.Popen(words, stdout=log, stderr=log, **where))
+        logs = [tmp_path / f"{week}.log" for week in ("W1", "W2")]
+        wait_for(lambda: all("Waiting for another process" in log.read_text() for log in logs))
+    codes = [process.wait(timeout=120) for process in processes]
+    assert codes == [0, 0], [log.read_text() for log in logs]
     assert set(pd.read_parquet(folder / "history.parquet")["period"]) == {"W1", "W2"}
     assert {path.name for path in folder.iterdir()} >= {"rows@W1.parquet", "rows@W2.parquet"}
-
-
-def opens(process, folder):
-    """Return whether a process has a folder open."""
-    handles = Path(f"/proc/{process}/fd").iterdir()
-    return folder in [handle.readlink() for handle in handles if handle.is_symlink()]

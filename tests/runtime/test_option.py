@@ -174,7 +174,7 @@ def test_no_other_way_to_a_project_leads_by_its_link_into_another(tmp_path, monk
     config.model_copy(update={"out": Path(way, "../mine/r")}).check_results([], ["audit.json"])
 
 
-@pytest.mark.parametrize("out", [".plan", ".unfinished@x", ".complete@/x", ".replaced@1"])
+@pytest.mark.parametrize("out", [".removed", ".unfinished@x", ".complete@/x", ".replaced@1"])
 def test_results_have_no_name_of_unfinished_work(tmp_path, out):
     config = ExplainConfig(bundle="b", table="t", out=tmp_path / out)
     with pytest.raises(ConfigError, match="has a name of unfinished work"):

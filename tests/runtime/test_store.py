@@ -52,7 +52,7 @@ def write(store, description=None, text="hello", kind="fit"):
 
 
 def leftovers(store):
-    return list(store.folder.glob(".unfinished@*"))
+    return [path for path in store.folder.glob(".unfinished@*") if path.is_dir()]
 
 
 @settings(max_examples=60, deadline=None)
@@ -261,20 +261,17 @@ def test_a_damaged_entry_that_cannot_be_removed_is_not_taken(tmp_path, monkeypat
     entry = store.path("fit", write(store))
     alter(entry)
     entry.chmod(0o500)
-    modes, rename = [], Path.rename
+    rename = Path.rename
 
     def refuse(path, target):
         if path != entry:
             return rename(path, target)
-        modes.append(path.stat().st_mode & 0o777)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "rename", refuse)
     assert store.read("fit", entry.name) is None
     with pytest.raises(StoreError, match=r"is damaged \(.*\), and cannot be removed"):
         write(store)
-    # Only who may write to a folder moves it into another one.
-    assert modes == [0o700, 0o700]
 
 
 def test_a_damaged_entry_that_nobody_read_is_replaced(tmp_path):

@@ -16,9 +16,8 @@ from distributed.security import Security
 from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import filling, make_private
+from fairfrontier.runtime.writer import filling, make_private, recover
 from flows.server import lock, make_secret
 from tests.cli.process import children, wait_for
 from tests.flows.served import serve, start_run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,13 +10,10 @@ from pathlib import Path
 
 from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import Item, find_links, list_bases, list_items, weigh_again
-from fairfrontier.runtime.draft import is_there, recover
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
-from fairfrontier.runtime.foreign.owned import check_owned
-from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.option import RESULTS, holds_results
 from fairfrontier.runtime.store import CACHE
-from fairfrontier.runtime.writer import drafting
+from fairfrontier.runtime.writer import check_owned, drafting, recover, taking
 
 # Kinds whose folders are locked one by one while a command writes to them.
 LOCKED = ("downloads", "results", "histories")
@@ -43,9 +39,9 @@ class Cleaning:
 def clean(config: CleanConfig) -> Cleaning:
     """Choose what a project holds by kind, study, age and damage; remove it if ``yes``.
 
-    What a running command uses stays: a run, a preparation and a choice lock data/cache, a download
-    its folder, and results are locked while they are written. An entry is renamed away before it
-    is deleted, so that no reader sees half of it.
+    What a running command uses stays: a run, a preparation and a choice share data/cache, a
+    download locks its folder, and results are locked while they are written. An entry is renamed
+    away before it is deleted, so that no reader sees half of it.
 
     Raises
     ------
@@ -57,7 +53,8 @@ def clean(config: CleanConfig) -> Cleaning:
     # What was renamed away is deleted last, when nobody waits for a lock any more.
     with ExitStack() as trash, ExitStack() as locks:
         # Which studies need an entry of the cache is known under its lock alone.
-        idle = not {*NAMED}.issuperset(config.kind) and _lock(config.home / CACHE, locks)
+        wanted = not {*NAMED}.issuperset(config.kind)
+        idle = wanted and locks.enter_context(taking(config.home / CACHE))
         if not config.yes:
             # Who only looks keeps nobody waiting.
             locks.close()
@@ -136,24 +133,9 @@ def _is_free(item: Item, locks: ExitStack, *, idle: bool) -> bool:
     """Whether no command uses an item, nor has since it was listed; none begins to meanwhile."""
     if item.is_cached and not idle:
         return False
-    if item.kind in LOCKED and not _lock_all(item.path, locks):
-        return False
+    if item.kind in LOCKED:
+        # Whoever writes there has locked one of these.
+        inside = [path for path in item.path.rglob("*") if path.is_dir() and not path.is_symlink()]
+        if not all(locks.enter_context(taking(folder)) for folder in (item.path, *inside)):
+            return False
     return item.is_cached or weigh_again(item) == item
-
-
-def _lock_all(folder: Path, locks: ExitStack) -> bool:
-    """Lock a folder and those in it, drafts among them: who writes there has locked one."""
-    if not _lock(folder, locks):
-        return False
-    # They are listed under its lock: no draft is made there any more.
-    inside = (path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
-    return all(_lock_all(path, locks) for path in inside)
-
-
-def _lock(folder: Path, locks: ExitStack) -> bool:
-    try:
-        handle = lock_folder(folder, wait=False)
-    except OSError:
-        return False
-    locks.callback(os.close, handle)
-    return is_there(folder, handle)

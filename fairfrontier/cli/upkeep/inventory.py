@@ -20,6 +20,7 @@ from fairfrontier.prepare.source.fetch import FOLDER as DOWNLOADS
 from fairfrontier.prepare.text.table_cache import FOLDER as TABLES
 from fairfrontier.report.files import KIND as COPY
 from fairfrontier.runtime.store import STORE, Store, list_folders
+from fairfrontier.runtime.writer import is_draft
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.search import KIND as SEARCH
@@ -178,6 +179,9 @@ def _weigh(
         # Others may be removing it.
         with suppress(OSError):
             facts = file.lstat()
+            # Whoever removes it locks it before.
+            if is_draft(file.name):
+                continue
             if not stat.S_ISDIR(facts.st_mode):
                 size += facts.st_size
                 times.append(facts.st_mtime)

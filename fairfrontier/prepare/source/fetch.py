@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 import shutil
 import zipfile
@@ -22,10 +21,9 @@ from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
 from fairfrontier.runtime.home import read_path
-from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import drafting
+from fairfrontier.runtime.writer import drafting, locking
 
 FOLDER = Path("data", "cache", "downloads")
 _log = logging.getLogger(__name__)
@@ -163,11 +161,8 @@ def _check_digest(path: Path, sha256: str, name: str, mend: str) -> None:
 def _keep(cache: Path, sha256: str, make: Callable[[], Path]) -> Path:
     """Return the file in a folder of the cache; a missing one is made under the folder's lock."""
     cache.mkdir(parents=True, exist_ok=True)
-    lock = lock_folder(cache, wait=True)
-    try:
+    with locking(cache):
         return _find_kept(cache, sha256) or make()
-    finally:
-        os.close(lock)
 
 
 def _find_kept(cache: Path, sha256: str) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,8 @@ from fairfrontier.prepare.source.fetch import clean_name, explain_disk, find_fol
 from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import ConfigError, FetchError, UnreachableError
-from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.store import canonical_json, hash_file
+from fairfrontier.runtime.writer import locking
 
 _WILD = re.compile(r"[*\[]")
 _CHUNK = 8 * 2**20
@@ -141,11 +140,8 @@ def _keep(stored: StoredObject, home: Path, progress: Progress) -> Path:
         if (path := _find_copy(folder)) is not None:
             return path
         folder.mkdir(parents=True, exist_ok=True)
-        lock = lock_folder(folder, wait=True)
-        try:
+        with locking(folder):
             return _find_copy(folder) or _copy(stored, PartialFile(folder), progress)
-        finally:
-            os.close(lock)
 
 
 def _find_copy(folder: Path) -> Path | None:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from fairfrontier.runtime.draft import flush
+from fairfrontier.runtime.writer import flush
 
 
 class PartialFile:

@@ -20,10 +20,9 @@ from typing import Any
 from fairfrontier.runtime.cluster.call import connect
 from fairfrontier.runtime.cluster.certificate import make_certificate
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
-from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from fairfrontier.runtime.thread import count_cores, thread_environment
-from fairfrontier.runtime.writer import drafting, make_private
+from fairfrontier.runtime.writer import drafting, make_private, recover
 
 _log = logging.getLogger(__name__)
 # The folder of this user's clusters among the machine's temporary files.

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -18,11 +17,10 @@ from fairfrontier.cli.upkeep import cleaning
 from fairfrontier.cli.upkeep.cleaning import choose_items, clean
 from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import COMMANDS, list_items
-from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.lock import lock_folder
+from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.option import SIGNS, ResultOptions
 from fairfrontier.runtime.store import Store, open_store
-from fairfrontier.runtime.writer import filling, holding, sharing
+from fairfrontier.runtime.writer import filling, holding, locking, sharing
 from tests.project import ROOT, call_here
 
 
@@ -316,8 +314,7 @@ def test_results_that_change_after_they_were_listed_stay(home, monkeypatch, name
 @pytest.mark.parametrize("yes", [False, True])
 def test_no_run_begins_between_the_listing_and_the_removal(home, monkeypatch, yes):
     def list_all(folder):
-        with suppress(BlockingIOError):
-            os.close(lock_folder(folder / "data" / "cache", wait=False, shared=True))
+        with suppress(StoreError), locking(folder / "data" / "cache", patience=0.0):
             begun.append(True)
         return list_items(folder)
 
@@ -343,12 +340,8 @@ def test_all_is_moved_away_before_anything_is_deleted(home, monkeypatch):
 
 def test_a_download_that_goes_on_stays(home):
     folder = next(item.path for item in list_items(home) if item.kind == "downloads")
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with locking(folder):
         done = clean(CleanConfig(conf=home, kind="downloads", yes=True))
-    finally:
-        os.close(handle)
     assert [item.path for item in done.held] == [folder]
     assert (folder / "file.csv").is_file()
 

@@ -232,8 +232,8 @@ def test_a_lock_dies_with_its_process(server, tmp_path):
     folder = tmp_path / FOLDER / PINNED
     folder.mkdir(parents=True)
     code = (
-        "import fcntl, sys, os\n"
-        "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\n"
+        "import filelock, sys, os\n"
+        "lock = filelock.FileLock(sys.argv[1] + '/.lock'); lock.acquire()\n"
         "print('held', flush=True); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True)
