@@ -61,7 +61,7 @@ from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.writer import filling
 from fairfrontier.train.baseline.fair_gbm import FairGBM
 from fairfrontier.train.baseline.linear_post import LinearPost
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 
 PROGRAM = Path(__file__).with_name("peer") / "decide.py"
 THREADS = 2

@@ -170,7 +170,7 @@ def measure_large(n: int, backend: str, repeat: int = 3) -> list[Record]:
 
 def judge(h: np.ndarray, code: np.ndarray, y: np.ndarray, criterion: Any) -> str:
     """Return the accuracy of a rule, and the gap that a criterion bounds, in expectation."""
-    from fairfrontier.train.postprocess.roc.solve import measure_gap
+    from fairfrontier.train.postprocess.programme import measure_gap
 
     cell = 2 * code + y
     chosen, mass = (np.bincount(cell, each).reshape(-1, 2) for each in (h, np.ones(len(h))))
@@ -182,7 +182,7 @@ def judge(h: np.ndarray, code: np.ndarray, y: np.ndarray, criterion: Any) -> str
 def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[Record]:
     """Return the records of three criteria against each peer in its environment."""
     from benchmarks.frontier import CRITERIA, RULES, Peer
-    from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+    from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 
     score, code, y = make_scores(n)
     columns = {"X": score[:, None], "score": score, "y": y, "group": code}
@@ -213,9 +213,9 @@ def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[R
 
 def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     """Return the records of every rule for ten groups."""
+    from fairfrontier.train.postprocess.curve import BOUNDED
+    from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
     from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-    from fairfrontier.train.postprocess.roc.curve import BOUNDED
-    from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 
     generator = np.random.default_rng(0)
     code = generator.integers(10, size=n)

@@ -12,8 +12,8 @@ from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share, name_table
 from fairfrontier.train.objective import COST_MEASURE, COSTS, Objective, read_costs
+from fairfrontier.train.postprocess.curve import Criterion
 from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.roc.curve import Criterion
 from fairfrontier.train.postprocess.sample import Solver
 
 # Completion of options imports this module, and takes no scikit-learn.
@@ -152,8 +152,8 @@ class DebiasConfig(ResultOptions):
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:
+        from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
         from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
-        from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         if self.apply is not None:

@@ -27,8 +27,8 @@ from fairfrontier.train.postprocess.base import (
     read_scores,
     refuse_saturated,
 )
+from fairfrontier.train.postprocess.curve import BOUNDED
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
-from fairfrontier.train.postprocess.roc.curve import BOUNDED
 from fairfrontier.train.postprocess.rule import DecisionRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     SIGNED,

@@ -31,10 +31,10 @@ from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.objective import Objective
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
+from fairfrontier.train.postprocess.curve import BOUNDED, Curve, build_curves
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
-from fairfrontier.train.postprocess.roc.curve import BOUNDED, Curve, build_curves
-from fairfrontier.train.postprocess.roc.pooling import find_pooling, measure_again, pool_curves
-from fairfrontier.train.postprocess.roc.solve import (
+from fairfrontier.train.postprocess.pooling import find_pooling, measure_again, pool_curves
+from fairfrontier.train.postprocess.programme import (
     GroupSolution,
     apply_rule,
     find_rates,

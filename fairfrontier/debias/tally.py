@@ -21,7 +21,7 @@ from fairfrontier.evaluate.statistic.interval import (
 from fairfrontier.evaluate.statistic.rate import average_known, resample_sums
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.objective import Objective, read_costs
-from fairfrontier.train.postprocess.roc.curve import BOUNDED
+from fairfrontier.train.postprocess.curve import BOUNDED
 from fairfrontier.train.postprocess.rule import DecisionRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 

@@ -14,7 +14,7 @@ from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
-from fairfrontier.train.postprocess.roc.solve import solve_groups
+from fairfrontier.train.postprocess.programme import solve_groups
 from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
 from fairfrontier.train.registry import method
 

@@ -16,8 +16,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.postprocess import sample
 from fairfrontier.train.postprocess.base import find_backward
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 from tests.debias.scored import make_scores
 
 

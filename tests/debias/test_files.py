@@ -21,7 +21,7 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table import role
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.text_file import read_csv
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 from fairfrontier.train.postprocess.rulebook import export_rulebook
 from tests.debias.scored import make_scores
 from tests.train.postprocess.made import make_part

@@ -17,10 +17,10 @@ from fairfrontier.train.postprocess.conditional import (
     solve_opportunity,
 )
 from fairfrontier.train.postprocess.criterion import ACCURACY, Solution
+from fairfrontier.train.postprocess.curve import Objective as Served
+from fairfrontier.train.postprocess.curve import weigh_objective
 from fairfrontier.train.postprocess.line import Line, Lines, judge_lines
 from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
-from fairfrontier.train.postprocess.roc.curve import Objective as Served
-from fairfrontier.train.postprocess.roc.curve import weigh_objective
 from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import (

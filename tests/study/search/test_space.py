@@ -10,7 +10,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import MethodFile
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 from fairfrontier.train.registry import METHODS
 
 STUDY = {

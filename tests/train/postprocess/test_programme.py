@@ -1,11 +1,20 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fairfrontier.train.postprocess.roc import odds, rate
-from fairfrontier.train.postprocess.roc.curve import BOUNDED, build_curves, weigh_objective
-from fairfrontier.train.postprocess.roc.rate import find_base
-from fairfrontier.train.postprocess.roc.solve import measure_gap, solve_curves, solve_groups
-from tests.train.postprocess.roc.tables import draw_curves, draw_table, solve_programme, try_all
+from fairfrontier.train.postprocess import programme
+from fairfrontier.train.postprocess.curve import BOUNDED, build_curves, weigh_objective
+from fairfrontier.train.postprocess.programme import (
+    Problem,
+    find_largest,
+    measure_gap,
+    merge_runs,
+    solve,
+    solve_curves,
+    solve_groups,
+)
+from tests.train.postprocess.tables import draw_curves, draw_table, solve_programme, try_all
 
 OBJECTIVES = (
     "accuracy",
@@ -25,7 +34,8 @@ def problems(seeds, **sizes):
                                             strict=True)]  # fmt: skip
         objective = OBJECTIVES[seed % 3]
         gain = weigh_objective(objective, *totals)
-        base = find_base(curves, gain) if seed % 2 else None
+        best = [int(c.hull[gain.of(c, c.hull).argmax()]) for c in curves]
+        base = best if seed % 2 else None
         options = {"objective": objective, "no_harm": base is not None}
         yield curves, gain, base, {**options, "bound": BOUNDS[seed % 5]}
 
@@ -77,15 +87,15 @@ def test_the_rule_has_the_rates_and_the_value(criterion, randomized):
 
 
 @pytest.mark.parametrize("criterion", ["parity", "equal_opportunity"])
-def test_windows_that_are_left_out_hold_nothing_better(criterion, monkeypatch):
+def test_single_cuts_of_one_rate_are_the_best_of_any_number(criterion, monkeypatch):
     generator = np.random.default_rng(0)
     code = generator.integers(3, size=600)
     score = generator.beta(2 + code, 3)
     y = generator.random(600) < score
     options = {"criterion": criterion, "bound": 0.03, "randomized": False}
     exact = solve_groups(score, y, code, 3, **options)
-    assert exact.converged
-    monkeypatch.setattr(rate, "PROBES", 3)
+    for name in ("ALL", "SOME", "CUTS", "FEWER"):
+        monkeypatch.setattr(programme, name, 16)
     found = solve_groups(score, y, code, 3, **options)
     assert found.value == exact.value
     assert found.converged
@@ -105,15 +115,15 @@ def test_single_cuts_of_many_windows(criterion, no_harm, monkeypatch):
         score = generator.beta(2 + code, 3)
         curves = build_curves(score, generator.random(900) < score, code, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(odds, "ALL", 1 << 30)
+            patch.setattr(programme, "ALL", 1 << 30)
             whole = solve_curves(curves, bound=bound, **options)
         assert whole.converged
         with monkeypatch.context() as patch:
-            patch.setattr(odds, "ALL", 256)
-            patch.setattr(odds, "SOME", 256)
+            patch.setattr(programme, "ALL", 256)
+            patch.setattr(programme, "SOME", 256)
             some = solve_curves(curves, bound=bound, **options)
-            patch.setattr(odds, "CUTS", 256)
-            patch.setattr(odds, "FEWER", 64)
+            patch.setattr(programme, "CUTS", 256)
+            patch.setattr(programme, "FEWER", 64)
             fewer = solve_curves(curves, bound=bound, **options)
         for found in (some, fewer):
             assert found.gap <= bound + 1e-12
@@ -191,3 +201,51 @@ def test_scores_may_be_transformed(criterion):
 def test_rows_without_weight_are_no_problem_to_solve():
     with pytest.raises(ValueError, match="weight"):
         solve_groups(np.ones(2), np.ones(2), np.zeros(2, int), 1, weight=np.zeros(2))
+
+
+def make_curves(n=4000):
+    generator = np.random.default_rng(2)
+    code = generator.integers(3, size=n)
+    score = generator.beta(2 + code, 3)
+    return build_curves(score, score, code, 3)
+
+
+def solve_odds(curves, bound, *, randomized=True):
+    totals = [sum(getattr(c, side)[-1] for c in curves) for side in ("positive", "negative")]
+    gain = weigh_objective("accuracy", *totals)
+    return solve(Problem(curves, gain, (2, 1), bound, randomized=randomized))
+
+
+def test_few_rounds_leave_a_gap_that_is_stated(monkeypatch):
+    curves = make_curves()
+    best = solve_odds(curves, 0.02)
+    assert best.proven
+    monkeypatch.setattr(programme, "COLUMNS", 200)
+    assert solve_odds(curves, 0.02).value == pytest.approx(best.value, abs=1e-9)
+    monkeypatch.setattr(programme, "COLUMNS", 24)
+    monkeypatch.setattr(programme, "ROUNDS", 1)
+    found = solve_odds(curves, 0.02)
+    assert not found.proven
+    assert found.value < best.value < found.dual_value
+
+
+def test_one_cut_per_group_is_proven_the_best_of_many_rows():
+    curves = make_curves(100_000)
+    found = solve_odds(curves, 0.05, randomized=False)
+    assert found.proven
+    assert 0 <= solve_odds(curves, 0.05).value - found.value < 1e-3
+
+
+@given(st.lists(st.lists(st.integers(-3, 9)), min_size=1, max_size=4))
+def test_runs_are_merged_without_copies(runs):
+    runs = [np.sort(np.array(run, dtype=np.float64)) for run in runs]
+    np.testing.assert_array_equal(merge_runs(runs), np.unique(np.concatenate(runs)))
+
+
+def test_largest_of_ranges():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=70)
+    first = generator.integers(5, 60, 40)
+    last = first + generator.integers(1, 10, 40)
+    wanted = [values[i:j].max() for i, j in zip(first, last, strict=True)]
+    np.testing.assert_array_equal(find_largest(values, first, last), wanted)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.train.postprocess.roc.curve import build_curves
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
-from fairfrontier.train.postprocess.roc.pooling import find_pooling, pool_curves
+from fairfrontier.train.postprocess.curve import build_curves
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.pooling import find_pooling, pool_curves
 
 COLOURS, SEXES, FRESH = 4, 2, 40_000
 

@@ -25,8 +25,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairfrontier.train.postprocess.roc.curve import BOUNDED, Criterion, Curve, make_curve
-from fairfrontier.train.postprocess.roc.solve import (
+from fairfrontier.train.postprocess.curve import BOUNDED, Criterion, Curve, make_curve
+from fairfrontier.train.postprocess.programme import (
     GroupSolution,
     apply_rule,
     find_rates,

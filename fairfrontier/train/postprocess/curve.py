@@ -46,13 +46,12 @@ class Curve:
     negative: np.ndarray
     hull: np.ndarray
 
-    def measure(self, criterion: str) -> np.ndarray:
-        """Return the bounded rate of every cut, (m + 1,), from 0 to 1; NaN where it is 0/0."""
-        mass = {
-            "parity": self.positive + self.negative,
-            "equal_opportunity": self.positive,
-            "predictive_equality": self.negative,
-        }[criterion]
+    def rate(self, column: int) -> np.ndarray:
+        """Return a rate of every cut, (m + 1,), from 0 to 1; NaN where it is 0/0.
+
+        Column 0 is the rate of all who are chosen, 1 the true and 2 the false positive rate.
+        """
+        mass = (self.positive + self.negative, self.positive, self.negative)[column]
         return mass / mass[-1] if mass[-1] > 0 else np.full_like(mass, np.nan)
 
     def threshold(self, cut: int) -> float:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
-from fairfrontier.train.postprocess.roc.curve import BOUNDED
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.curve import BOUNDED
+from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 
 
 def make_rows(n=600, seed=0):

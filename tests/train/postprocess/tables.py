@@ -7,10 +7,9 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from fairfrontier.train.postprocess.roc.curve import BOUNDED, build_curves
-from fairfrontier.train.postprocess.roc.solve import measure_gap
+from fairfrontier.train.postprocess.curve import BOUNDED, build_curves
+from fairfrontier.train.postprocess.programme import measure_gap
 
-NAMES = ("parity", "equal_opportunity", "predictive_equality")
 # The rate that may not get worse under no_harm, and the direction in which it is better.
 HARM = dict.fromkeys(BOUNDED, (1, 1.0)) | {"parity": (0, 1.0), "predictive_equality": (2, -1.0)}
 
@@ -45,7 +44,7 @@ def solve_programme(curves, gain, criterion, bound, base=None):
     for k, curve in enumerate(curves):
         span = slice(stops[k], stops[k + 1])
         cost[span], whole[k, span] = -gain.of(curve, slice(None)), 1.0
-        rates = [curve.measure(name) for name in NAMES]
+        rates = [curve.rate(column) for column in range(3)]
         for j, column in enumerate(BOUNDED[criterion]):
             for sign in (1.0, -1.0) if not np.isnan(rates[column]).any() else ():
                 row = np.zeros(size + 4)
@@ -74,7 +73,7 @@ def solve_programme(curves, gain, criterion, bound, base=None):
 
 def try_all(curves, gain, criterion, bound, base=None):
     """Return the best value of one cut for each group."""
-    rates = [np.array([curve.measure(name) for name in NAMES]).T for curve in curves]
+    rates = [np.array([curve.rate(column) for column in range(3)]).T for curve in curves]
     worth = [gain.of(curve, slice(None)) for curve in curves]
     column, better = HARM[criterion]
     best = -np.inf

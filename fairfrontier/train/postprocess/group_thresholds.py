@@ -12,15 +12,9 @@ from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.calibration import smooth_labels
-from fairfrontier.train.postprocess.roc.curve import (
-    BOUNDED,
-    Criterion,
-    Curve,
-    Objective,
-    build_curves,
-)
-from fairfrontier.train.postprocess.roc.pooling import measure_again, pool_curves
-from fairfrontier.train.postprocess.roc.solve import pool_groups, solve_curves
+from fairfrontier.train.postprocess.curve import BOUNDED, Criterion, Curve, Objective, build_curves
+from fairfrontier.train.postprocess.pooling import measure_again, pool_curves
+from fairfrontier.train.postprocess.programme import pool_groups, solve_curves
 from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
 from fairfrontier.train.registry import method
 
