@@ -44,8 +44,8 @@ from benchmarks.record import Record, Timed, compare, measure_call, show_records
 from fairfrontier.runtime.arrays import as_backend
 from fairfrontier.runtime.home import find_home
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
-from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.threshold import (
+    ScoreHistogram,
     Thresholds,
     build_problem,
     solve_exact,

@@ -68,7 +68,6 @@ KERNELS = (
     "fairfrontier.train.postprocess.conditional",
     "fairfrontier.train.postprocess.criterion",
     "fairfrontier.train.postprocess.descent",
-    "fairfrontier.train.postprocess.histogram",
     "fairfrontier.train.postprocess.odds",
     "fairfrontier.train.postprocess.rule",
     "fairfrontier.train.postprocess.threshold",

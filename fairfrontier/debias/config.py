@@ -13,8 +13,8 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share, name_table
 from fairfrontier.train.objective import COST_MEASURE, COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.curve import Criterion
-from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.sample import Solver
+from fairfrontier.train.postprocess.threshold import BINS
 
 # Completion of options imports this module, and takes no scikit-learn.
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from fairfrontier.train.postprocess.base import (
     refuse_saturated,
 )
 from fairfrontier.train.postprocess.curve import BOUNDED
-from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.rule import DecisionRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     SIGNED,
@@ -40,6 +39,7 @@ from fairfrontier.train.postprocess.rulebook import (
     read_rulebook,
 )
 from fairfrontier.train.postprocess.sample import Collector, Sample, ScoredRows
+from fairfrontier.train.postprocess.threshold import ScoreHistogram
 
 # Between two the ranks of scores are on a line.
 KNOTS = 257

@@ -32,7 +32,6 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.objective import Objective
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
 from fairfrontier.train.postprocess.curve import BOUNDED, Curve, build_curves
-from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.pooling import find_pooling, measure_again, pool_curves
 from fairfrontier.train.postprocess.programme import (
     GroupSolution,
@@ -45,7 +44,12 @@ from fairfrontier.train.postprocess.programme import (
 from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import name_cell
 from fairfrontier.train.postprocess.sample import Sample, ScoredRows
-from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact, weigh_rule
+from fairfrontier.train.postprocess.threshold import (
+    ScoreHistogram,
+    ThresholdProblem,
+    solve_exact,
+    weigh_rule,
+)
 
 
 def fit_pooled(

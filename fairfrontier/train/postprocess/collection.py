@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 from dask.delayed import delayed
 
-from fairfrontier.train.postprocess.histogram import BINS, ScoreHistogram
+from fairfrontier.train.postprocess.threshold import BINS, ScoreHistogram
 
 if TYPE_CHECKING:
     from distributed import Client

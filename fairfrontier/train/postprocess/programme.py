@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
@@ -47,9 +48,8 @@ from fairfrontier.train.postprocess.curve import (
     weigh_objective,
 )
 from fairfrontier.train.postprocess.rule import MixtureRule
+from fairfrontier.train.postprocess.threshold import TOLERANCE, merge_runs
 
-# Rates that differ by less are equal.
-TOLERANCE = 1e-12
 # Vertices of each hull in the first programme, and programmes at most.
 COLUMNS = 24
 ROUNDS = 100
@@ -343,11 +343,15 @@ def _find_cuts(problem: Problem, cells: Sequence[_Cell], prices: _Prices, dual: 
     step = 2 * (sum(cell.cuts.size for cell in able) // FEWER)
     while step > 1 and found.value <= value:
         step //= 2
-        found = search(lambda cuts, _, step=step: np.arange(0, cuts.size, step))
+        found = search(partial(_pick_some, step))
     while step > 1 and found.value > value:
         value = found.value
         found = search(lambda cuts, cut: np.abs(cuts - cut) <= FINER * step)
     return search(lambda cuts, _: np.arange(cuts.size), ALL)
+
+
+def _pick_some(step: int, cuts: np.ndarray, _: int) -> np.ndarray:
+    return np.arange(0, cuts.size, step)
 
 
 def _sweep(
@@ -416,9 +420,10 @@ def _branch(
         some = (above > found.value + ROUNDING) & (first < last).any(axis=1)
         if some.sum() > most:
             proven = False
-            some = np.flatnonzero(some)
-            some = some[np.argsort(-values[some], kind="stable")[:SOME]]
-        first, last = first[some], last[some]
+            order = np.argsort(np.where(some, -values, np.inf), kind="stable")[:SOME]
+            first, last = first[order], last[order]
+        else:
+            first, last = first[some], last[some]
     return found._replace(proven=proven)
 
 
@@ -471,16 +476,6 @@ class _Windows:
                     stop, np.searchsorted(cell.rates[j], ends[j] + TOLERANCE, side="right")
                 )
             yield begin, stop
-
-
-def merge_runs(runs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the distinct numbers of K ascending arrays, ascending; O(n log K).
-
-    A stable sort finds the runs and merges them; np.unique would sort all anew.
-    """
-    merged = np.sort(np.concatenate(runs), kind="stable")
-    distinct = np.append(True, merged[1:] != merged[:-1])
-    return np.asarray(merged[distinct[: merged.size]])
 
 
 def find_largest(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
@@ -674,8 +669,8 @@ def pool_groups(
     totals = (float(whole.positive[-1]), float(whole.negative[-1]))
     gain = weigh_objective(objective, *totals, theta=solution.value)
     if randomized:
-        ends = {"low": np.array([[low]]), "high": np.array([[high]])}
-        (draw,) = solve(Problem([whole], gain, (column,), 1.0, **ends)).draws
+        least, most = np.array([[low]]), np.array([[high]])
+        (draw,) = solve(Problem([whole], gain, (column,), 1.0, low=least, high=most)).draws
     else:
         # The best of the cuts that are nearest to that range.
         rate, worth = whole.rate(column), gain.of(whole, slice(None))

@@ -27,9 +27,9 @@ from fairfrontier.train.postprocess.choice import (
     list_rates,
 )
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
-from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
+from fairfrontier.train.postprocess.threshold import BINS
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]

@@ -10,8 +10,12 @@ import numpy as np
 
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.postprocess.histogram import BINS, ScoreHistogram
-from fairfrontier.train.postprocess.threshold import ThresholdProblem, build_problem
+from fairfrontier.train.postprocess.threshold import (
+    BINS,
+    ScoreHistogram,
+    ThresholdProblem,
+    build_problem,
+)
 
 Solver = Literal["auto", "exact", "histogram"]
 Cells = tuple[tuple[str, ...], ...]

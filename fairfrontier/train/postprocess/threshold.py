@@ -8,6 +8,14 @@ mean h = the nearest end of [ρ − ε/2, ρ + ε/2], and where that root is an 
 to 0. Between two neighbouring breakpoints (the scores f, and f − γ) the mean of h is a straight
 line whose coefficients are differences of running sums over the sorted scores.
 
+Scores may also be counted in bins of width δ = 2/bins over [−1, 1], by group: one pass, in bounded
+memory, mergeable. The exact solver then runs on the bins' centres. −1 and 1 have separate bins, so
+that saturated scores are not moved, and no score moves by more than δ/2. Hence, with m the mean of
+h on the scores and m̃ on the centres, m(t + δ/2) ≤ m̃(t) ≤ m(t − δ/2), from which follow, for a
+width γ > 0,
+
+    |t̃ − t| ≤ δ/2    where the root t is unique,    and    |m̃(t̃) − m(t̃)| ≤ δ/(2γ).
+
 References
 ----------
 I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning models.
@@ -17,20 +25,21 @@ NeurIPS 2021, equations 1, 4 and 6, theorem 3 for γ → 0. Exact solution in pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from array_api_compat import device
 
-from fairfrontier.runtime.arrays import array_namespace, to_numpy
+from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
 from fairfrontier.train.postprocess.rule import ThresholdRule
 
 Array = Any
 
 # Rates that differ by less are equal: running sums of 10⁷ scores carry about as much rounding.
 TOLERANCE = 1e-12
+BINS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +231,124 @@ def build_segment(score: Array, weight: Array | None = None, unit: float = 1.0) 
     weight = xp.astype(weight, xp.float64)
     moment = weight * score
     return Segment(score, accumulate(weight), accumulate(moment), accumulate(moment * score))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreHistogram:
+    """Weight of each group in each bin of the scores.
+
+    ``bins`` have equal width over (−1, 1); two more hold −1 and 1. ``rows`` is the number of rows
+    added. ``mass`` is their weight and ``positive`` the weight of those with y = 1, float64 of
+    shape (n_groups, bins + 2); None without rows, and without labels.
+
+    16 bytes per group and bin: 1 MiB a group at 65,536 bins with labels. Whole-number weights are
+    summed exactly, so that batches and their order change nothing; other weights are summed in the
+    order of the batches.
+    """
+
+    n_groups: int
+    bins: int
+    rows: int = 0
+    mass: Array | None = None
+    positive: Array | None = None
+
+    @classmethod
+    def empty(cls, n_groups: int, bins: int = BINS) -> ScoreHistogram:
+        """Return a histogram without rows."""
+        if n_groups < 1 or bins < 1:
+            raise ValueError(f"a histogram of {n_groups} groups and {bins} bins")
+        return cls(n_groups, bins)
+
+    def add(
+        self, signed: Array, code: Array, weight: Array | None = None, y: Array | None = None
+    ) -> ScoreHistogram:
+        """Return this histogram with a batch of rows added; O(n + K bins).
+
+        Scores f ∈ [−1, 1], codes, weights ≥ 0 and labels have shape (n,). ValueError is raised for
+        codes out of range, and for labels in some batches only.
+        """
+        xp = array_namespace(signed)
+        n = int(signed.shape[0])
+        if n == 0:
+            return self
+        if int(xp.min(code)) < 0 or int(xp.max(code)) >= self.n_groups:
+            raise ValueError(f"codes lie outside 0, …, {self.n_groups - 1}")
+        score = xp.astype(signed, xp.float64)
+        inner = xp.astype(xp.floor((score + 1.0) * (self.bins / 2)), xp.int64)
+        column = xp.clip(inner, 0, self.bins - 1) + 1
+        column = xp.where(score <= -1.0, 0, xp.where(score >= 1.0, self.bins + 1, column))
+        cell = xp.astype(code, xp.int64) * (self.bins + 2) + column
+        weights = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64)
+        batch = replace(self, rows=n, mass=self._count(weights, cell), positive=None)
+        if y is not None:
+            labelled = xp.where(y > 0, weights, xp.zeros_like(weights))
+            batch = replace(batch, positive=self._count(labelled, cell))
+        return self.merge(batch)
+
+    def merge(self, other: ScoreHistogram) -> ScoreHistogram:
+        """Return the histogram of the rows of both; ValueError where they do not match."""
+        if (self.n_groups, self.bins) != (other.n_groups, other.bins):
+            raise ValueError("histograms of other groups or bins cannot be merged")
+        if self.mass is None or other.mass is None:
+            return other if self.mass is None else self
+        if (self.positive is None) != (other.positive is None):
+            raise ValueError("labels come with every batch or with none")
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            mass=self.mass + other.mass,
+            positive=None if self.positive is None else self.positive + other.positive,
+        )
+
+    def regroup(self, codes: np.ndarray, n_groups: int | None = None) -> ScoreHistogram:
+        """Return the histogram with the new code of each group; groups with one code are merged."""
+        size = int(codes.max()) + 1 if n_groups is None else n_groups
+        if size == self.n_groups and np.array_equal(codes, np.arange(size)):
+            return self
+
+        def move(table: np.ndarray | None) -> np.ndarray | None:
+            if table is None:
+                return None
+            moved = np.zeros((size, table.shape[1]))
+            for old, new in enumerate(codes.tolist()):
+                moved[new] += table[old]
+            return moved
+
+        return replace(self, n_groups=size, mass=move(self.mass), positive=move(self.positive))
+
+    def problem(self, merged: np.ndarray | None = None) -> ThresholdProblem:
+        """Return the solver's problem on the centres of the bins.
+
+        ``merged`` has the new code of each group; ValueError is raised without rows.
+        """
+        if merged is not None:
+            return self.regroup(merged).problem()
+        if self.mass is None:
+            raise ValueError("the histogram has no rows")
+        return self._build([self.mass])
+
+    def labelled(self) -> ThresholdProblem:
+        """Return the problem by codes 2 k + y for `expect_accuracy`; ValueError without labels."""
+        if self.mass is None or self.positive is None:
+            raise ValueError("no labels were added")
+        return self._build([self.mass - self.positive, self.positive])
+
+    def _count(self, weights: Array, cell: Array) -> Array:
+        xp = array_namespace(weights)
+        shape = (self.n_groups, self.bins + 2)
+        return xp.reshape(segment_sum(weights, cell, shape[0] * shape[1]), shape)
+
+    def _build(self, tables: list[Array]) -> ThresholdProblem:
+        xp = array_namespace(tables[0])
+        centres = (np.arange(self.bins) + 0.5) * (2.0 / self.bins) - 1.0
+        score = xp.asarray(np.concatenate([[-1.0], centres, [1.0]]), device=device(tables[0]))
+        return ThresholdProblem(
+            tuple(
+                build_segment(score, table[group, :])
+                for group in range(self.n_groups)
+                for table in tables
+            )
+        )
 
 
 def solve_exact(

@@ -7,7 +7,7 @@ import pytest
 from distributed import Client
 
 from fairfrontier.train.postprocess.collection import collect_histogram
-from fairfrontier.train.postprocess.histogram import ScoreHistogram
+from fairfrontier.train.postprocess.threshold import ScoreHistogram
 
 CHUNKS = (40, 1, 109)
 

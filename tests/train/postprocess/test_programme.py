@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairfrontier.train.postprocess import programme
 from fairfrontier.train.postprocess.curve import BOUNDED, build_curves, weigh_objective
@@ -9,7 +7,6 @@ from fairfrontier.train.postprocess.programme import (
     Problem,
     find_largest,
     measure_gap,
-    merge_runs,
     solve,
     solve_curves,
     solve_groups,
@@ -234,12 +231,6 @@ def test_one_cut_per_group_is_proven_the_best_of_many_rows():
     found = solve_odds(curves, 0.05, randomized=False)
     assert found.proven
     assert 0 <= solve_odds(curves, 0.05).value - found.value < 1e-3
-
-
-@given(st.lists(st.lists(st.integers(-3, 9)), min_size=1, max_size=4))
-def test_runs_are_merged_without_copies(runs):
-    runs = [np.sort(np.array(run, dtype=np.float64)) for run in runs]
-    np.testing.assert_array_equal(merge_runs(runs), np.unique(np.concatenate(runs)))
 
 
 def test_largest_of_ranges():
