@@ -59,7 +59,7 @@ KERNELS = (
     "fairfrontier.train.noisy.assignment",
     "fairfrontier.train.noisy.ball_player",
     "fairfrontier.train.noisy.rate",
-    "fairfrontier.train.noisy.ideal",
+    "papers.rival.ideal",
     "fairfrontier.train.noisy.lagrangian",
     "fairfrontier.train.noisy.player",
     "fairfrontier.train.noisy.projection",

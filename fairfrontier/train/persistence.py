@@ -25,11 +25,7 @@ from fairfrontier.runtime.writer import filling, recover, replacing
 MANIFEST = "manifest.json"
 FORMAT = 2
 # In addition to the types of NumPy and scikit-learn that skops trusts.
-TRUSTED = (
-    "sklearn.tree._tree.Tree",
-    "fairfrontier.train.individual.fair_boosting.newton_tree.NewtonTree",
-    "fairfrontier.train.individual.fair_boosting.spline.Spline",
-)
+TRUSTED = ("sklearn.tree._tree.Tree",)
 # What an archive of learners may unpack to: so many times its bytes, or this where that is more.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # Letters that a library's message takes in ours.

@@ -355,7 +355,11 @@ class NoisyClassifier(Classifier):
             for option in fields(Setting)
             if parameters.get(option.name) is not None
         }
-        return Setting(approach=self.approach, widths=self.widths, **chosen)
+        return Setting(approach=self.approach, widths=self.widths, mix=self.mix(), **chosen)
+
+    def mix(self) -> Callable[..., Solution] | None:
+        """Return what makes a mixture of the iterates, see `Setting`; None for single models."""
+        return None
 
     def _solution(self) -> Solution:
         names = [attribute.name for attribute in fields(Solution)]

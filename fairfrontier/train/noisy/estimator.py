@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from fairfrontier.prepare.split import Part
 from fairfrontier.train.noisy.base import NoisyClassifier, Progress
-from fairfrontier.train.noisy.lagrangian import Best
 from fairfrontier.train.noisy.problem import Approach
 from fairfrontier.train.registry import method
 
@@ -233,41 +232,3 @@ class NoisySoftAssignment(RobustClassifier):
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 0.01
     inner_steps: int = 5
-
-
-@method("noisy_ideal")
-@dataclass(kw_only=True, eq=False, repr=False)
-class NoisyIdeal(RobustClassifier):
-    """A mixture of classifiers, near-optimal and near-feasible under the worst soft assignments.
-
-    The ideal algorithm on a finite class: the iterates of training with and without constraints,
-    with shifted scores, and the two constant decisions. For small problems.
-
-    Parameters
-    ----------
-    response : {"exact", "nested"}
-        Best responses: in closed form, or by algorithm 3.
-    response_steps, game_steps : int
-        Q of algorithm 3 and T of algorithm 1, whose radius is T^{1/4}.
-    response_slack, response_tolerance, response_radius : float
-        τ, κ and R' of algorithm 3; R' = B'/τ when None.
-    **others
-        As in `RobustClassifier`, without ``best``.
-
-    References
-    ----------
-    Wang et al., NeurIPS 2020, algorithms 1 and 3.
-    """
-
-    approach: ClassVar[Approach] = "ideal"
-    inners: ClassVar[tuple[str, ...]] = ("exact",)
-    randomized: ClassVar[bool] = True
-    example: ClassVar[Mapping[str, Any]] = {**NoisySoftAssignment.example, "game_steps": 50}
-
-    best: Best = field(default="paper", init=False)
-    response: Literal["exact", "nested"] = "exact"
-    game_steps: int = 2000
-    response_steps: int = 200
-    response_slack: float = 0.01
-    response_tolerance: float = 0.0
-    response_radius: float | None = None

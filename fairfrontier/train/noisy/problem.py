@@ -19,10 +19,10 @@ from fairfrontier.train.neural.network import Network, forward
 from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best
 from fairfrontier.train.noisy.noise import NoiseModel
 
-Approach = Literal["unconstrained", "true_groups", "naive", "dro", "soft_assignment", "ideal"]
+Approach = Literal["unconstrained", "true_groups", "naive", "dro", "soft_assignment"]
 Inner = Literal["ascent", "exact", "joint"]
 # Approaches with an adversary, which need to know the noise.
-ROBUST = ("dro", "soft_assignment", "ideal")
+ROBUST = ("dro", "soft_assignment")
 # Parameters of which a model may be given several values, to choose on validation rows.
 TUNED = ("slack", "learning_rate", "multiplier_rate", "inner_rate")
 
@@ -59,11 +59,6 @@ ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "validation_groups": (lambda value: value in ("noisy", "true"), "noisy or true"),
     "best": (lambda value: value in ("paper", "ranks", "last"), "paper, ranks or last"),
     "record_every": _COUNT,
-    "response": (lambda value: value in ("exact", "nested"), "exact or nested"),
-    "game_steps": _COUNT,
-    "response_steps": _COUNT,
-    "response_slack": (lambda value: _is_above(value, np.nextafter(0, 1)), "a number above 0"),
-    "response_tolerance": (lambda value: _is_above(value, 0), "a number of 0 or more"),
     "dtype": (lambda value: value in ("float32", "float64"), "float32 or float64"),
 }
 
@@ -73,7 +68,8 @@ class Setting:
     """How a model is trained; what an approach does not use keeps its default.
 
     Attributes are parameters of the estimators, but for ``approach``, what stands in for the true
-    groups, and ``widths``, those of the hidden layers.
+    groups, ``widths``, those of the hidden layers, and ``mix``, which makes a mixture of a solution
+    and the iterates of training with and without constraints, on the rows with the setting.
     """
 
     approach: Approach
@@ -99,12 +95,7 @@ class Setting:
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 1.0
     inner_steps: int = 1
-    response: Literal["exact", "nested"] = "exact"
-    game_steps: int = 1
-    response_steps: int = 1
-    response_slack: float = 1.0
-    response_tolerance: float = 0.0
-    response_radius: float | None = None
+    mix: Callable[..., Solution] | None = None
 
 
 def list_candidates(setting: Setting) -> list[Setting]:
@@ -163,8 +154,8 @@ class Solution:
         Share of wrong decisions and largest constraint, as the inner player saw it; −∞ where
         nothing is constrained.
     gap : float
-        Duality gap of the game whose mixture it is, see ``solve_ideal``; NaN of single classifiers,
-        whose game need not have an equilibrium.
+        Duality gap of the game whose mixture it is, see ``mix`` of `Setting`; NaN of single
+        classifiers, whose game need not have an equilibrium.
     step : int
         Which iterate it is; of a mixture the steps of its game.
     level : ndarray of float64, shape (m,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,23 +11,19 @@ import numpy as np
 from fairfrontier.runtime.arrays import as_backend, choose_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.neural.network import Network, draw_network
 from fairfrontier.train.noisy.assignment_program import assign_jointly
 from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
-from fairfrontier.train.noisy.ideal import IdealProblem, solve_ideal
-from fairfrontier.train.noisy.lagrangian import TOLERANCE, Training, score_rows, train
+from fairfrontier.train.noisy.lagrangian import Training, train
 from fairfrontier.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
 from fairfrontier.train.noisy.problem import ConstrainedProblem, Setting, Solution
 from fairfrontier.train.noisy.rate import Rate, find_rates
-from fairfrontier.train.noisy.row import GroupedRows, arrange_rows, sum_scores
+from fairfrontier.train.noisy.row import arrange_rows
 
 Array = Any
 Progress = Callable[[int, int], None]
 # Numbers in memory at once: six for every model and row, and seven more for each group.
 BATCH_ENTRIES = 2**28
-# Shifts of the scores between the iterates and the classifiers of a mixture.
-SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
 def share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
@@ -82,7 +77,7 @@ def _solve_at_once(
     game = Game(rows, rates, stack(budget), stack(slack))
     if leader.approach != "unconstrained":
         _refuse_empty(game, rates, leader.approach)
-    ideal = leader.approach == "ideal"
+    mix = leader.mix
 
     def play(start_player: Callable[[], Player], constrained: bool, number: int = 0) -> Training:
         starts = [_start_network(sizes, setting.random_state) for setting in settings]
@@ -98,19 +93,19 @@ def _solve_at_once(
             constrained=constrained,
             best=leader.best,
             record_every=leader.record_every,
-            snapshots=ideal,
-            progress=share_progress(progress, number, 1 + ideal),
+            snapshots=mix is not None,
+            progress=share_progress(progress, number, 1 if mix is None else 2),
         )
 
     training = play(
         lambda: _start_player(problems, settings, game, stack), leader.approach != "unconstrained"
     )
     solutions = [_take_model(training, index, problem) for index, problem in enumerate(problems)]
-    if not ideal:
+    if mix is None:
         return solutions
     trainings = [training, play(lambda: hard_player(game, len(settings)), False, 1)]
     return [
-        _mix_iterates(solution, [_take_iterates(run, index) for run in trainings], rows, setting)
+        mix(solution, [_take_iterates(run, index) for run in trainings], rows, setting)
         for index, (solution, setting) in enumerate(zip(solutions, settings, strict=True))
     ]
 
@@ -142,58 +137,13 @@ def _take_iterates(done: Training, index: int) -> list[np.ndarray]:
     ]
 
 
-def _mix_iterates(
-    solution: Solution, pools: Sequence[list[np.ndarray]], rows: GroupedRows, setting: Setting
-) -> Solution:
-    """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
-    arrays = [np.concatenate(layer).astype(np.float64) for layer in zip(*pools, strict=True)]
-    shifted = [np.concatenate([array] * len(SHIFTS)) for array in arrays]
-    shifted[-1] = shifted[-1] + np.repeat(SHIFTS, len(arrays[0]))[:, None, None]
-    constant = [np.zeros((2, *array.shape[1:])) for array in arrays]
-    constant[-1][:, 0, 0] = (-1.0, 1.0)
-    pool = Network.of([np.concatenate(pair) for pair in zip(shifted, constant, strict=True)])
-    x, weight, weighted = (
-        to_numpy(array).astype(np.float64) for array in (rows.x, rows.weight, rows.weighted)
-    )
-    wide = replace(rows, x=x, weight=weight, weighted=weighted)
-    cells = np.maximum(sum_scores(wide, score_rows(wide, pool)).count, 0.0)
-    error = cells[:, :, 1:3].sum(axis=(1, 2))
-    rates, (m, seen) = find_rates(setting.criterion), solution.joint.shape
-    posterior = (solution.joint / solution.joint.sum(axis=0)).T
-    mixture = solve_ideal(
-        IdealProblem(error, cells, posterior, rates, setting.budget),
-        iterations=setting.game_steps,
-        response=setting.response,
-        inner_iterations=setting.response_steps,
-        slack=setting.response_slack,
-        tolerance=setting.response_tolerance,
-        inner_radius=setting.response_radius,
-    )
-    violation = float(mixture.violation.max())
-    if violation > 100 * TOLERANCE + mixture.gap:
-        warnings.warn(
-            f"The mixture violates a constraint by {violation:.3f}.", TrainingWarning, stacklevel=2
-        )
-    chosen = np.flatnonzero(mixture.probability > 0)
-    return replace(
-        solution,
-        network=Network.of([array[chosen] for array in pool.arrays]),
-        probability=mixture.probability[chosen],
-        error=mixture.error,
-        violation=violation,
-        gap=mixture.gap,
-        step=mixture.iterations,
-        cell_mass=np.zeros((len(rates), m, seen, 4)),
-    )
-
-
 def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
     """Refuse groups without a row in the event of a rate that is divided by their rows."""
     share = to_numpy(game.share)
     for rate in rates:
         labels = [label for label in (0, 1) if rate.sign[label]]
         inside = share[:, labels].sum(axis=1)
-        soft = approach in ("soft_assignment", "ideal")
+        soft = approach == "soft_assignment"
         if inside.sum() <= 0 if soft else (inside <= 0).any():
             group = int(np.argmin(inside))
             wanted = " or ".join(str(label) for label in labels)
@@ -222,7 +172,7 @@ def _start_player(
         return BallAscentPlayer(
             game, level, rate, centre=centre, steps=leader.inner_steps, variant=leader.variant
         )
-    if leader.approach in ("soft_assignment", "ideal"):
+    if leader.approach == "soft_assignment":
         return AssignmentPlayer(
             game,
             stack([noise.posterior for noise in noises]),

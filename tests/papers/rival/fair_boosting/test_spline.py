@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.fair_boosting.spline import Spline
+from papers.rival.fair_boosting.spline import Spline
 
 
 def make(n=300):

@@ -4,8 +4,8 @@ from scipy.optimize import linprog
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.ideal import IdealProblem, _Nested, robust_constraints, solve_ideal
 from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, find_rates
+from papers.rival.ideal import IdealProblem, _Nested, robust_constraints, solve_ideal
 from tests.namespaces import namespaces
 
 POSTERIOR = np.array([[0.93, 0.07], [0.1, 0.9]])

@@ -8,7 +8,7 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.fair_boosting.learner import (
+from papers.rival.fair_boosting.learner import (
     LEARNERS,
     fit_learner,
     make_learner,

@@ -16,8 +16,8 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.train.individual.fair_boosting.newton_tree import NewtonTree
-from fairfrontier.train.individual.fair_boosting.spline import Spline
+from papers.rival.fair_boosting.newton_tree import NewtonTree
+from papers.rival.fair_boosting.spline import Spline
 
 LEARNERS: Mapping[str, Callable[..., Any]] = {
     "k_neighbors": partial(KNeighborsRegressor, n_neighbors=25, algorithm="brute"),

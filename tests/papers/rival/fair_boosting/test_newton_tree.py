@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.fair_boosting.newton_tree import NewtonTree
+from papers.rival.fair_boosting.newton_tree import NewtonTree
 
 
 def make(n=150, seed=0, levels=None):

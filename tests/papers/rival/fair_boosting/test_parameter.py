@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
+from papers.rival.fair_boosting.parameter import require_number, require_whole
 
 
 def test_numbers_of_any_kind_pass():

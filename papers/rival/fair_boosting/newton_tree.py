@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
+from papers.rival.fair_boosting.parameter import require_number, require_whole
 
 # The child and the feature of a leaf.
 LEAF = -1

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import SplineTransformer
 
-from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
+from papers.rival.fair_boosting.parameter import require_number, require_whole
 
 
 class Spline(RegressorMixin, BaseEstimator):

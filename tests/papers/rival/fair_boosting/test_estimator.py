@@ -12,14 +12,14 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.solver import build_problem, solve
-from fairfrontier.train.individual.fair_boosting.estimator import (
+from papers.rival.fair_boosting.estimator import (
     FairBoosting,
     differentiate,
     find_target,
     search_step,
 )
-from fairfrontier.train.individual.fair_boosting.learner import LEARNERS
-from fairfrontier.train.individual.fair_boosting.spline import Spline
+from papers.rival.fair_boosting.learner import LEARNERS
+from papers.rival.fair_boosting.spline import Spline
 from tests.train.tables import make_split
 
 SPLIT = make_split(160)

@@ -26,17 +26,17 @@ from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 from fairfrontier.train.individual.budro.search import count_operations
 from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
-from fairfrontier.train.individual.fair_boosting.learner import (
+from fairfrontier.train.persistence import State, read_state, restoring, write_state
+from fairfrontier.train.registry import method
+from fairfrontier.train.stopping import check_stopping, watch
+from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
+from papers.rival.fair_boosting.learner import (
     fit_learner,
     make_learner,
     predict_rows,
     require_rows,
     weight_keyword,
 )
-from fairfrontier.train.persistence import State, read_state, restoring, write_state
-from fairfrontier.train.registry import method
-from fairfrontier.train.stopping import check_stopping, watch
-from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
 
 # That of p (1 − p) in XGBoost's logistic loss.
 SMALLEST_CURVATURE = 1e-16
@@ -117,6 +117,10 @@ class FairBoosting(Classifier):
     """
 
     plain: ClassVar[str] = "gbdt"
+    trusted: ClassVar[tuple[str, ...]] = (
+        "papers.rival.fair_boosting.newton_tree.NewtonTree",
+        "papers.rival.fair_boosting.spline.Spline",
+    )
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Pseudo-residuals are fitted over rows, each counting once.
     weights_are_counts: ClassVar[bool] = False
