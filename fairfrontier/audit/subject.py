@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.audit.config import TABLE, AuditConfig
+from fairfrontier.choose.answer import find_chance, judge, list_components, predict_numbers
 from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
-from fairfrontier.choose.judgement import find_chance, judge, list_components, predict_numbers
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
 from fairfrontier.choose.view import view_binary
 from fairfrontier.evaluate.certificate.adversarial_gap import Loss, certify_gaps

@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.choose.judgement import (
+from fairfrontier.choose.answer import FILE as MIXTURE
+from fairfrontier.choose.answer import (
+    Mixture,
     classify,
     find_chance,
     find_unfitted,
@@ -22,8 +24,6 @@ from fairfrontier.choose.judgement import (
     list_components,
     predict_numbers,
 )
-from fairfrontier.choose.mixture import FILE as MIXTURE
-from fairfrontier.choose.mixture import Mixture
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder

@@ -16,13 +16,12 @@ import pandas as pd
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fairfrontier.choose.choice import find_passed
-from fairfrontier.choose.explanation import Explanation
+from fairfrontier.choose.answer import judge
+from fairfrontier.choose.explanation import COLUMNS_AT_MOST, Explanation, draw_explanation
 from fairfrontier.choose.export import Export
-from fairfrontier.choose.judgement import judge
 from fairfrontier.choose.query import write_bounds
+from fairfrontier.choose.select import find_passed
 from fairfrontier.evaluate.verb import leave_out_small, tabulate
-from fairfrontier.figure.explanation import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.split import Part
@@ -41,7 +40,7 @@ from fairfrontier.study.frontier import name_measures
 from fairfrontier.train.prediction import predict_part, task_of
 
 if TYPE_CHECKING:
-    from fairfrontier.choose.choice import Choice, MixedChoice
+    from fairfrontier.choose.select import Choice, MixedChoice
 
 PAPERS = ("card.md", "datasheet.md", "technical-file.md")
 HERE = Path(__file__).parent

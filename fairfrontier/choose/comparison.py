@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from fairfrontier.choose.mixture import TOLERANCE, find_mixture, list_margins
+from fairfrontier.choose.answer import TOLERANCE, find_mixture, list_margins
+from fairfrontier.choose.config import IDEAL, KNEE, read_policy
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.statistic.interval import (
     Shares,
@@ -22,7 +23,7 @@ from fairfrontier.evaluate.statistic.interval import (
 from fairfrontier.evaluate.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name
-from fairfrontier.study.frontier import orient
+from fairfrontier.study.frontier import find_pareto, orient
 from fairfrontier.study.mixture import AGGREGATES, KEYS, find_rates, pivot_measures
 
 Tables = Mapping[str, pd.DataFrame]
@@ -250,3 +251,54 @@ def find_needed_rows(
         factor = np.maximum(factor, np.nan_to_num(times, nan=np.inf, posinf=np.inf))
     best = int(factor.argmin())
     return (best, float(factor[best])) if np.isfinite(factor[best]) else None
+
+
+def apply_policy(policy: str, scores: np.ndarray) -> int:
+    """Return the point of a frontier that a policy chooses.
+
+    With s_i in [0, 1]^k, the scores of the points that no other dominates, scaled from the worst to
+    the best of them:
+
+    - ``knee``: the largest Σ_j s_ij, which is the farthest from the plane through the extremes;
+    - ``closest-to-ideal``: the least Σ_j (1 − s_ij)²;
+    - ``least-disparity-within=t``: the largest sum of s_i2, …, s_ik of the points whose raw first
+      score is within t of the best.
+
+    Parameters
+    ----------
+    policy : str
+        One of these.
+    scores : ndarray of float64, shape (n_points, n_scores)
+        Accuracy, then fairness, better higher, without NaN.
+
+    Returns
+    -------
+    int
+        Its position; the first of equal ones.
+
+    Raises
+    ------
+    ConfigError
+        For another policy.
+
+    References
+    ----------
+    I. Das. On characterizing the "knee" of the Pareto curve based on normal-boundary intersection.
+    Structural Optimization 18, 1999. P. L. Yu. A class of solutions for group decision problems.
+    Management Science 19, 1973.
+    """
+    name, tolerance = read_policy(policy)
+    front = np.flatnonzero(find_pareto(scores))
+    kept = scores[front]
+    low, high = kept.min(axis=0), kept.max(axis=0)
+    # What does not vary on the frontier decides nothing.
+    scaled = np.where(high > low, (kept - low) / np.where(high > low, high - low, 1.0), 1.0)
+    if name == KNEE:
+        value = scaled.sum(axis=1)
+    elif name == IDEAL:
+        value = -((1.0 - scaled) ** 2).sum(axis=1)
+    else:
+        # Rounding must not cost the best point itself.
+        near = kept[:, 0] >= high[0] - tolerance - 1e-12
+        value = np.where(near, scaled[:, 1:].sum(axis=1), -np.inf)
+    return int(front[np.argmax(value)])

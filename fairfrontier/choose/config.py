@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from fairfrontier.choose.policy import NAMES, read_policy
 from fairfrontier.prepare.config.section import Unseen
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import (
     File,
     Name,
@@ -22,8 +23,23 @@ from fairfrontier.runtime.option import (
 )
 from fairfrontier.study.option import StudyOptions
 
+KNEE, IDEAL, WITHIN = "knee", "closest-to-ideal", "least-disparity-within"
+NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"
+
+
 # Rows that are explained by default.
 ROWS = 1_000
+
+
+def read_policy(text: str) -> tuple[str, float]:
+    """Return the name of a policy and its tolerance, 0 without one; ConfigError for another."""
+    found = re.fullmatch(rf"({KNEE}|{IDEAL})|({WITHIN})=([0-9.]+)", text)
+    try:
+        if found is not None:
+            return found[1] or found[2], float(found[3] or 0.0)
+    except ValueError:
+        pass
+    raise ConfigError(f"There is no policy {text!r}.", f"Give {NAMES}.")
 
 
 def _check_policy(text: str) -> str:

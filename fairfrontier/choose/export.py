@@ -24,7 +24,7 @@ from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.train.prediction import task_of
 
 if TYPE_CHECKING:
-    from fairfrontier.choose.choice import Choice, MixedChoice
+    from fairfrontier.choose.select import Choice, MixedChoice
 
 # By which a model is known again.
 CHECKED = {"binary": "accuracy", "multiclass": "accuracy", "regression": "mae"}

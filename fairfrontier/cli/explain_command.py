@@ -19,13 +19,13 @@ def explain(config: ExplainConfig) -> None:
     import pandas as pd
 
     from fairfrontier.choose.explanation import (
+        COLUMNS_AT_MOST,
         PASSES,
         check_options,
         explain_table,
         write_explanation,
     )
     from fairfrontier.cli.progress import show_passes
-    from fairfrontier.figure.explanation import COLUMNS_AT_MOST
     from fairfrontier.report.finding import show_number
 
     with show_passes(config, check_options, PASSES) as progress:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from fairfrontier.figure.certified import certify_chosen
+from fairfrontier.evaluate.certificate.adversarial_gap import Gap, GapCertificate
+from fairfrontier.evaluate.certificate.source_row import decode_rows, read_source_rows
+from fairfrontier.evaluate.certificate.worst_move import Pair, describe_moves, list_worst_moves
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -21,10 +25,20 @@ from fairfrontier.figure.frontier import (
     open_figure,
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.points import certify_losses, load_certified
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
+from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.registry import load_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,3 +221,134 @@ def _draw_panel(
     axes.plot(requested, ticks, "|", color=GREY, ms=9, transform=bottom, clip_on=False)
     axes.set_xlabel("budget ε: mean fair distance of a move")
     add_grid(axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """A chosen model with its predictions for the test part of the first split, and certificates.
+
+    There is a certificate for the log loss and one for errors; for errors alone where decisions
+    were post-processed.
+    """
+
+    method: str
+    setting: str
+    group: FitGroup
+    part: Part
+    feature_names: tuple[str, ...]
+    prediction: Prediction
+    certificates: tuple[GapCertificate, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """The worst moves of a model at one budget: at most ten pairs."""
+
+    loss: str
+    gap: Gap
+    pairs: tuple[Pair, ...]
+
+
+def certify_chosen(
+    scene: Scene, budgets: Sequence[float] | None = None, **effort: Any
+) -> Iterator[Certified]:
+    """Certify the models on some frontier of a study again, from their stored predictions.
+
+    Models are ordered by method and setting. The budgets are the study's by default; ``effort``
+    holds replicates and tolerance of `certify_gaps`.
+    """
+    chosen = scene.frontier.loc[scene.frontier["on_frontier"], ["method", "setting"]]
+    rows = set(chosen.itertuples(index=False, name=None))
+
+    def is_wanted(group: FitGroup, member: Member) -> bool:
+        row = (group.method, canonical_json(member.setting))
+        return member.seed == scene.study.seeds[0] and group.certificate is not None and row in rows
+
+    for model in sorted(list_stored(scene, is_wanted), key=lambda model: model.row):
+        group, split = model.group, model.split(scene.home)
+        if split.test is None:
+            continue
+        metric = load_certified(group, model.member, split, scene.store, scene.home)
+        scores = model.test_scores()
+        certificates = certify_losses(group, metric, scores, split.test, budgets, **effort)
+        if certificates:
+            yield Certified(
+                *model.row, group, split.test, split.feature_names, scores, certificates
+            )
+
+
+def expose_chosen(scene: Scene) -> dict[tuple[str, str], Exposure]:
+    """Return the worst moves of every chosen model, by method and setting, if they are to be shown.
+
+    The budget is the smallest one above 0, which pairs the most similar rows.
+    """
+    config = scene.study.certificate
+    if config is None or config.worst_moves == "hide":
+        return {}
+    budget = min([value for value in config.budgets if value > 0] or config.budgets)
+    tables: dict[str, pd.DataFrame] = {}
+    exposed = {}
+    for model in certify_chosen(scene, [budget], replicates=0):
+        certificate, dataset = model.certificates[0], model.group.dataset
+        if dataset not in tables:
+            tables[dataset] = _read_rows(model, scene)
+        gap = certificate.find_gap(budget)
+        moves = list_worst_moves(certificate, budget)
+        pairs = describe_moves(moves, model.part, model.prediction, tables[dataset], gap.value)
+        exposed[model.method, model.setting] = Exposure(certificate.loss, gap, pairs)
+    return exposed
+
+
+def _read_rows(certified: Certified, scene: Scene) -> pd.DataFrame:
+    """Return the table's own values, or decoded features where the table is unavailable."""
+    try:
+        return read_source_rows(certified.group.dataset, certified.part.ids, scene.home)
+    except FairfrontierError:
+        return decode_rows(certified.part.X, certified.feature_names)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredModel:
+    """A stored model: the ``number``-th of its fit group, whose files are in ``folder``."""
+
+    group: FitGroup
+    number: int
+    folder: Path
+
+    @property
+    def member(self) -> Member:
+        """Its seed, parameters and setting."""
+        return self.group.members[self.number]
+
+    @property
+    def row(self) -> tuple[str, str]:
+        """Method and setting as in points.parquet."""
+        return self.group.method, canonical_json(self.member.setting)
+
+    def split(self, home: Path) -> Split:
+        """Return the split that it was trained on."""
+        return load_split(self.group, self.member, home)
+
+    def predictions(self) -> Mapping[str, Prediction]:
+        """Return its scores and decisions by part."""
+        return read_scores(self.folder / f"scores-{self.number}.npz")
+
+    def test_scores(self) -> Prediction:
+        """Return its predictions for the test part."""
+        return self.predictions()["test"]
+
+    def model(self) -> Any:
+        """Return the fitted model, or the post-processor where the row has one."""
+        return load_model(self.folder / f"model-{self.number}")
+
+
+def list_stored(scene: Scene, wanted: Callable[[FitGroup, Member], bool]) -> Iterator[StoredModel]:
+    """Yield the wanted models of the frontier's block that are stored, in the plan's order."""
+    for planned in scene.plan:
+        group = planned.group
+        numbers = [i for i, member in enumerate(group.members) if wanted(group, member)]
+        if not numbers or "frontier" not in planned.blocks:
+            continue
+        folder = scene.store.path(KIND, key(group, scene.store, scene.home))
+        if folder.is_dir() and read_facts(folder)["skipped"] is None:
+            yield from (StoredModel(group, number, folder) for number in numbers)

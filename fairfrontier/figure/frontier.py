@@ -7,13 +7,16 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.figure.matplotlibrc import import_matplotlib
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.text_file import read_plain
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, orient
 
@@ -88,6 +91,24 @@ NAMES = {
     "logistic_loss_max": "Largest logistic loss",
 }
 Looks = dict[str, tuple[str, str]]
+
+
+def import_matplotlib() -> ModuleType:
+    """Import and return matplotlib; ConfigError where its settings cannot be read.
+
+    A pipe of their name in the current folder would be waited for, and a device read without end.
+    """
+    settings = Path("matplotlibrc")
+    try:
+        if settings.exists() and not settings.is_dir():
+            read_plain(settings, 2**20)
+        import matplotlib as mpl
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The file matplotlibrc, which matplotlib has found, cannot be read: {error}.",
+            "Remove or correct that of the current folder, or of your own settings.",
+        ) from error
+    return mpl
 
 
 @contextmanager

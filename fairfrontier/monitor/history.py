@@ -17,8 +17,8 @@ import pandas as pd
 import pyarrow as pa
 
 from fairfrontier.choose.bundle import Bundle, read_ids
-from fairfrontier.choose.reference import OTHER, count_column
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
+from fairfrontier.choose.view import OTHER, count_column
 from fairfrontier.evaluate.statistic.drift import BATCHES, compare_counts
 from fairfrontier.monitor.config import Limit, MonitorConfig, read_limit
 from fairfrontier.prepare.table.frame import read_result

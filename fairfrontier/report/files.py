@@ -14,14 +14,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairfrontier.figure.certified import Exposure, expose_chosen
+from fairfrontier.figure.certificate import Exposure, expose_chosen
 from fairfrontier.figure.frontier import draw_frontier
 from fairfrontier.prepare.embedding.feature import name_encoder
-from fairfrontier.report.changes import list_text_changes
+from fairfrontier.report.explorer import average_counts
 from fairfrontier.report.finding import list_versions
-from fairfrontier.report.histogram import average_counts
 from fairfrontier.report.page import SOURCES, render_report
-from fairfrontier.report.summary import build_summary
+from fairfrontier.report.summary import build_summary, list_text_changes
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.option import check_again

@@ -14,7 +14,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from fairfrontier.figure.certified import Exposure
+from fairfrontier.figure.certificate import Exposure
 from fairfrontier.figure.frontier import COLOURS
 from fairfrontier.report.explorer import (
     LIGHTER,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.figure.stored_model import StoredModel, list_stored
+from fairfrontier.figure.certificate import StoredModel, list_stored
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError

@@ -12,6 +12,7 @@ import pandas as pd
 from fairfrontier.evaluate.measure.loss import LOSSES, compute_absolute, compute_square, expect_loss
 from fairfrontier.evaluate.measure.registry import MEASURES, Audit
 from fairfrontier.evaluate.statistic.interval import Z
+from fairfrontier.figure.certificate import StoredModel, list_stored
 from fairfrontier.figure.frontier import (
     GREY,
     HEADING,
@@ -25,7 +26,6 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
-from fairfrontier.figure.stored_model import StoredModel, list_stored
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json

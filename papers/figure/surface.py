@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairfrontier.evaluate.certificate.worst_move import Move, recall_last_moves
+from fairfrontier.figure.certificate import StoredModel, list_stored
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -19,7 +20,6 @@ from fairfrontier.figure.frontier import (
     make_key,
     open_figure,
 )
-from fairfrontier.figure.stored_model import StoredModel, list_stored
 from fairfrontier.metric.kept import load_metric
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import REST

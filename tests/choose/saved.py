@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
+from fairfrontier.choose.answer import Mixture
 from fairfrontier.choose.bundle import (
     FORMAT,
     MANIFEST,
@@ -19,7 +20,6 @@ from fairfrontier.choose.bundle import (
     list_facts,
     make_bundle,
 )
-from fairfrontier.choose.mixture import Mixture
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder

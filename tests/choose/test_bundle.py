@@ -29,8 +29,7 @@ from fairfrontier.choose.bundle import (
     load_bundle,
     make_bundle,
 )
-from fairfrontier.choose.choice import Choice, MixedChoice
-from fairfrontier.choose.select import Study
+from fairfrontier.choose.select import Choice, MixedChoice, Study
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -330,7 +329,7 @@ def test_small_groups_and_levels_are_pooled(bundles):
             "origin": ["north"] * 20 + ["south"] * 15 + ["island"] * 4 + ["moon"],
         }
     )
-    from fairfrontier.choose.reference import describe_rows
+    from fairfrontier.choose.view import describe_rows
 
     encoded = table.encode(rows)
     decided = table.judge_rows(rows, encoded)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,13 +13,15 @@ from sklearn.metrics import r2_score
 
 import fairfrontier as ff
 from fairfrontier.audit.verb import write
-from fairfrontier.choose import shapley
+from fairfrontier.choose import explanation
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.choose.choosing import write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.explanation import explain
-from fairfrontier.choose.view import view_binary
+from fairfrontier.choose.view import describe_rows, view_binary
 from fairfrontier.monitor.monitoring import run_monitor
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.row import EncodedRows, Refusals
 from fairfrontier.runtime.errors import ConfigError
 from tests.project import DATASET, make_project
 
@@ -223,7 +228,7 @@ def test_several_classes_are_decided_by_their_names(jobs, tmp_path):
 
 
 def test_one_of_several_classes_is_audited_watched_and_explained(jobs, tmp_path, monkeypatch):
-    monkeypatch.setattr(shapley, "ORDERS", 2)
+    monkeypatch.setattr(explanation, "ORDERS", 2)
     choice, folder, _, raw = jobs
     bundle = ff.load_bundle(folder / "bundle")
     test = ff.load("loans", select_on="validation", home=choice.study.home).test
@@ -276,3 +281,27 @@ def test_a_bundle_of_two_classes_can_accept_either(loans, tmp_path):
     np.testing.assert_allclose(one, 1 - two)
     one, two = (watched[name].loc["tpr:all rows"] for name in (None, "late"))
     np.testing.assert_allclose(one, two)
+
+
+CONFIG = {
+    "dataset": "loans",
+    "source": {"path": "loans.csv"},
+    "label": {"column": "repaid"},
+    "features": {"numeric": ["income"]},
+    "split": {"kind": "random", "train": 0.5, "test": 0.5},
+}
+
+
+def test_a_level_that_is_named_other_is_counted_with_the_small_ones():
+    codes = np.repeat([0, 1, 2, -1], [20, 30, 3, 2])
+    n = codes.size
+    encoder: Any = SimpleNamespace(
+        config=DatasetConfig.model_validate(CONFIG),
+        attributes=[SimpleNamespace(name="race", names=("white", "other", "small"))],
+        described=(),
+    )
+    rows = EncodedRows(np.zeros((n, 0)), codes[:, None], pd.DataFrame(index=range(n)), Refusals(n))
+    decided = pd.DataFrame({"score": 0.5, "probability": 1.0, "refused": [""] * n})
+    described = describe_rows(encoder, rows, decided, np.ones(n), minimum=10)
+    counted = {level: each["rows"] for level, each in described["groups"]["race"].items()}
+    assert counted == {"white": 20, "other": 35}

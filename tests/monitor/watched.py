@@ -11,7 +11,7 @@ import pandas as pd
 import fairfrontier as ff
 from fairfrontier.choose.bundle import FORMAT, list_facts
 from fairfrontier.choose.bundle import make_bundle as make_kind
-from fairfrontier.choose.reference import describe_rows
+from fairfrontier.choose.view import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 

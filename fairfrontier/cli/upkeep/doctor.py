@@ -23,7 +23,6 @@ from packaging.requirements import Requirement
 
 from fairfrontier.cli.terminal import write_bytes
 from fairfrontier.cli.upkeep.config import DoctorConfig
-from fairfrontier.figure.matplotlibrc import import_matplotlib
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS, Kind, list_names
 from fairfrontier.runtime.home import SHIPPED, VARIABLE
@@ -129,6 +128,8 @@ def _check_library(requirement: Requirement) -> Finding | None:
         return Finding(name, "wrong", f"{version} is not {requirement.specifier}", install)
     try:
         if name == "matplotlib":
+            from fairfrontier.figure.frontier import import_matplotlib
+
             import_matplotlib()
         importlib.import_module(MODULES.get(name, name.replace("-", "_")))
     except FairfrontierError as error:

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.choice import MixedChoice
-from fairfrontier.choose.mixture import Mixture, find_mixture, list_margins
-from fairfrontier.choose.select import Study
+from fairfrontier.choose.answer import Mixture, find_mixture, list_margins
+from fairfrontier.choose.select import MixedChoice, Study
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
