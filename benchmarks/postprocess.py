@@ -43,7 +43,6 @@ from benchmarks.peer.decide import PARTS
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.runtime.arrays import as_backend
 from fairfrontier.runtime.home import find_home
-from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.threshold import (
     ScoreHistogram,
     Thresholds,
@@ -51,6 +50,7 @@ from fairfrontier.train.postprocess.threshold import (
     solve_exact,
     solve_grid,
 )
+from papers.rival.threshold_descent import DescentResult, solve_authors, solve_sgd
 
 WIDTH, RATE, BUDGET = 0.1, 0.4, 0.0
 BOUND = 0.02

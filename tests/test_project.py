@@ -67,7 +67,6 @@ KERNELS = (
     "fairfrontier.train.neural.optimiser",
     "fairfrontier.train.postprocess.conditional",
     "fairfrontier.train.postprocess.criterion",
-    "fairfrontier.train.postprocess.descent",
     "fairfrontier.train.postprocess.odds",
     "fairfrontier.train.postprocess.rule",
     "fairfrontier.train.postprocess.threshold",

@@ -140,6 +140,8 @@ class Estimator(BaseEstimator):
     state_arrays: ClassVar[tuple[str, ...]] = ()
     state_facts: ClassVar[tuple[str, ...]] = ()
     trusted: ClassVar[tuple[str, ...]] = ()
+    # Parameters of former versions, which saved models may name and none needs.
+    retired: ClassVar[frozenset[str]] = frozenset()
     plain: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
@@ -288,7 +290,7 @@ class Estimator(BaseEstimator):
         """
         parameters, state = read_state(Path(folder), cls.name, {*cls.trusted, *trusted})
         with restoring(Path(folder)):
-            model = cls(**parameters)
+            model = cls(**{k: v for k, v in parameters.items() if k not in cls.retired})
             model.unpack_state(state)
         return model
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -26,14 +25,13 @@ from fairfrontier.train.postprocess.choice import (
     choose_parity,
     list_rates,
 )
-from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import BINS
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]
-Solver = Literal["exact", "histogram", "sgd", "authors"]
+Solver = Literal["exact", "histogram"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 # On a narrower ramp there are too few double-precision numbers.
@@ -81,18 +79,14 @@ class RandomizedThreshold(PostProcessor):
         Rates to choose from under parity, as differences from E[y] on the fitted rows, or with
         another objective than accuracy from E[1{f ≥ c}], cut to [0, 1]. The criteria on error
         rates choose from those of `odds.propose_rates`.
-    solver : {"exact", "histogram", "sgd", "authors"}
-        One sort; counts in bins; the paper's projected SGD; its authors' schedule. All but
-        ``exact`` are for parity and widths above 0. The two descents solve for a width and a rate
-        that were chosen by exact solutions.
+    solver : {"exact", "histogram"}
+        One sort; or counts in bins, for parity and widths above 0.
     bins : int
         Of ``histogram``: thresholds err by 1/bins at most, rates by 1/(bins · width).
-    steps, batch_size, learning_rate : int, int and float, or None
-        Of ``sgd``; the first two of ``authors`` too. None takes the published values.
     calibrate : {"isotonic", "sigmoid"} or None
         Calibrate the scores on the fitted rows first, which needs y.
     random_state : int
-        Seed of the decisions that ``predict`` draws, and of SGD.
+        Seed of the decisions that ``predict`` draws.
 
     Attributes
     ----------
@@ -106,7 +100,7 @@ class RandomizedThreshold(PostProcessor):
         The groups; for covariance the attribute and then those of ``within``.
     result_ : dict
         Plain facts: the objective of (6), duality gap, the fitted rows of each cell and E[h] on
-        them, which constraints bind, whether the solver met them, steps.
+        them, which constraints bind, whether the solver met them.
     candidates_ : DataFrame
         One row for each width and rate tried: expected ``accuracy``, or for another objective its
         share of what right decisions would gain, ``objective``; and ``gap``, the largest less the
@@ -132,6 +126,8 @@ class RandomizedThreshold(PostProcessor):
     """
 
     randomized: ClassVar[bool] = True
+    # Of descents, which are now in the papers.
+    retired: ClassVar[frozenset[str]] = frozenset({"batch_size", "learning_rate", "steps"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes", "within")
     paper: ClassVar[str] = "Alabdulmohsin and Lucic, A near-optimal algorithm, NeurIPS 2021"
     example: ClassVar[Mapping[str, Any]] = {
@@ -162,9 +158,6 @@ class RandomizedThreshold(PostProcessor):
         rate_offsets: Sequence[float] = RATE_OFFSETS,
         solver: Solver = "exact",
         bins: int = BINS,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
         scale: Scale = "probability",
         calibrate: Kind | None = None,
         random_state: int = 0,
@@ -180,9 +173,6 @@ class RandomizedThreshold(PostProcessor):
         self.rate_offsets = rate_offsets
         self.solver = solver
         self.bins = bins
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
         self.scale = scale
         self.calibrate = calibrate
         self.random_state = random_state
@@ -212,13 +202,8 @@ class RandomizedThreshold(PostProcessor):
         self.require("rate", self.rate is None or self._takes_rate(), self._wanted_rate())
         covariance = self.criterion == "covariance"
         self.require("within", covariance or self.within is None, "null without covariance")
-        self.require("bins", _is_count(self.bins), "a whole number from 1")
-        for name in ("steps", "batch_size"):
-            value = getattr(self, name)
-            self.require(name, value is None or _is_count(value), "a whole number from 1, or null")
-        speed = self.learning_rate
-        valid = speed is None or (self.solver == "sgd" and _is_number(speed) and speed > 0)
-        self.require("learning_rate", valid, "a number above 0 with the solver sgd, or null")
+        whole = isinstance(self.bins, int) and not isinstance(self.bins, bool) and self.bins >= 1
+        self.require("bins", whole, "a whole number from 1")
         self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
 
     def supports(self, split: Split) -> str | None:
@@ -287,12 +272,8 @@ class RandomizedThreshold(PostProcessor):
             fresh = rows if validation is None else self._read_validation(validation)
         cut = self._find_cut(rows)
         facts = self._choose(rows, fresh, cut)
-        if self.solver in ("sgd", "authors"):
-            descent = self._descend(rows, cut)
-            self.rule_ = replace(descent.rule, threshold=descent.rule.threshold + cut)
-            facts = {"dual_objective": descent.objective, "steps": descent.steps}
         if "rates" not in facts:
-            # A histogram or a descent knows its rates up to bins or steps only.
+            # Of bins or of a descent.
             h = self.rule_.probability(signed, code)
             facts |= {"rates": measure_rates(h, code, weight, rows.n_groups).tolist()}
         counts = np.bincount(code, minlength=rows.n_groups)
@@ -335,26 +316,6 @@ class RandomizedThreshold(PostProcessor):
         )
         self.rule_, self.width_ = thresholds.rule, thresholds.rule.width
         return thresholds.describe()
-
-    def _descend(self, rows: ScoredRows, cut: float) -> DescentResult:
-        options: dict[str, Any] = {
-            "steps": self.steps,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-        }
-        solve: Any = solve_sgd if self.solver == "sgd" else solve_authors
-        result: DescentResult = solve(
-            rows.signed - cut,
-            rows.code,
-            rows.n_groups,
-            width=self.width_,
-            rate=self.rate_,
-            budget=self.budget,
-            weight=rows.weight,
-            random_state=self.random_state,
-            **{name: value for name, value in options.items() if value is not None},
-        )
-        return result
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
@@ -453,10 +414,6 @@ class RandomizedThreshold(PostProcessor):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_rate(value: Any) -> bool:

@@ -203,7 +203,6 @@ def fit(**parameters):
         {"width": 0.0, "rate": 0.4, "attributes": [1, 0]},
         {"attributes": 1, "budget": 0.1, "width_grid": [0.1, 0.3]},
         {"width": 0.5, "rate": 0.3, "scale": "margin"},
-        {"width": 0.5, "rate": 0.3, "solver": "sgd", "steps": 1000},
     ],
 )
 def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):

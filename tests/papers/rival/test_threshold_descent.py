@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.train.postprocess.descent import evaluate_dual, solve_authors, solve_sgd
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
+from fairfrontier.train.registry import create
+from papers.rival.threshold_descent import evaluate_dual, solve_authors, solve_sgd
 from tests.namespaces import namespaces
-from tests.train.postprocess.made import make_rows
+from tests.train.postprocess.made import make_part, make_rows
 
 SETTING = {"width": 0.2, "rate": 0.35, "budget": 0.1}
 
@@ -255,3 +257,36 @@ def test_input_stays_as_it_is():
     score, code, weight = arrays
     solve_sgd(score, code, 2, **SETTING, weight=weight, steps=100, batch_size=3)
     solve_authors(score, code, 2, **SETTING, weight=weight, steps=10)
+
+
+def fit(name="threshold_descent", **parameters):
+    part = make_part(0)
+    return create(name, attributes=0, **parameters).fit(part.X, part.y, groups=part.groups)
+
+
+@pytest.mark.parametrize("descent", ["sgd", "authors"])
+def test_descents_come_near_the_exact_rule(descent):
+    exact = fit("randomized_threshold", width=0.3, rate=0.3)
+    model = fit(width=0.3, rate=0.3, descent=descent)
+    assert model.rule_.threshold == pytest.approx(exact.rule_.threshold, abs=0.03)
+    assert model.result_["dual_objective"] >= -exact.result_["objective"] - 1e-9
+    assert model.result_["dual_objective"] == pytest.approx(-exact.result_["objective"], abs=1e-3)
+    few = fit(width=0.3, rate=0.3, descent=descent, steps=50, batch_size=4)
+    assert few.result_["steps"] < model.result_["steps"]
+    chosen = fit(descent=descent, width_grid=[0.2, 0.5], steps=100)
+    assert chosen.width_ == fit("randomized_threshold", width_grid=[0.2, 0.5]).width_
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"width_grid": [0.1, 0.0]}, "width_grid"),
+        ({"width": 0.0}, "width"),
+        ({"descent": "adam"}, "descent"),
+        ({"steps": 0}, "steps"),
+        ({"learning_rate": 0.1, "descent": "authors"}, "learning_rate"),
+    ],
+)
+def test_parameters_that_cannot_be(parameters, named):
+    with pytest.raises(ConfigError, match=f"parameter '{named}'"):
+        fit(**parameters)

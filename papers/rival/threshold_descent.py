@@ -18,18 +18,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
+from fairfrontier.train.objective import Objective
+from fairfrontier.train.postprocess.base import Scale
+from fairfrontier.train.postprocess.choice import RATE_OFFSETS, WIDTHS
+from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
 from fairfrontier.train.postprocess.rule import ThresholdRule, conjugate
-from fairfrontier.train.postprocess.threshold import Segment, build_problem
+from fairfrontier.train.postprocess.sample import ScoredRows
+from fairfrontier.train.postprocess.threshold import BINS, Segment, build_problem
+from fairfrontier.train.registry import method
 
 Array = Any
+Descent = Literal["sgd", "authors"]
 
 # The number of passes in the paper's figure 2b, within bounds that keep a descent short.
 PASSES = 25
@@ -324,3 +331,104 @@ def _conclude(
         trace_steps=np.asarray(trace_steps, dtype=np.int64),
         trace=np.asarray(trace, dtype=np.float64).reshape(-1, upper.size),
     )
+
+
+@method("threshold_descent")
+class ThresholdDescent(RandomizedThreshold):
+    """Randomised thresholds under parity as the paper finds them, for a width above 0.
+
+    Width and rate are chosen by exact solutions, as in `RandomizedThreshold`, whose parameters it
+    has but ``criterion``, ``within``, ``solver``, ``bins`` and ``calibrate``.
+
+    Parameters
+    ----------
+    descent : {"sgd", "authors"}
+        The paper's projected SGD, or its authors' schedule.
+    steps, batch_size, learning_rate : int, int and float, or None
+        Of ``sgd``; the first two of ``authors`` too. None takes the published values.
+
+    Attributes
+    ----------
+    result_ : dict
+        The ``dual_objective``, F of (4), ``steps``, ``rates`` and ``rows``.
+
+    References
+    ----------
+    I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
+    models. NeurIPS 2021, algorithm 1.
+    """
+
+    # Rows are drawn.
+    weights_are_counts: ClassVar[bool] = False
+    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
+    retired: ClassVar[frozenset[str]] = frozenset()
+    example: ClassVar[Mapping[str, Any]] = {**RandomizedThreshold.example, "steps": 1000}
+
+    def __init__(
+        self,
+        *,
+        attributes: int | list[int] | None = None,
+        objective: Objective = "accuracy",
+        budget: float = 0.0,
+        width: float | None = None,
+        rate: float | None = None,
+        width_grid: Sequence[float] = WIDTHS,
+        rate_offsets: Sequence[float] = RATE_OFFSETS,
+        descent: Descent = "sgd",
+        steps: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        scale: Scale = "probability",
+        random_state: int = 0,
+    ) -> None:
+        self.attributes = attributes
+        self.objective = objective
+        self.budget = budget
+        self.width = width
+        self.rate = rate
+        self.width_grid = width_grid
+        self.rate_offsets = rate_offsets
+        self.descent = descent
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.scale = scale
+        self.random_state = random_state
+
+    # What the exact solutions take that this has no choice of.
+    criterion = "parity"
+    solver = "exact"
+    within = calibrate = None
+    bins = BINS
+
+    def check(self) -> None:
+        """Raise ConfigError for invalid parameters."""
+        super().check()
+        self.require("descent", self.descent in get_args(Descent), "sgd or authors")
+        self.require("width", self.width != 0, "a number from 1e-6, or null")
+        self.require("width_grid", 0 not in self.width_grid, "numbers from 1e-6")
+        for name in ("steps", "batch_size"):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            self.require(name, value is None or whole, "a whole number from 1, or null")
+        speed = self.learning_rate
+        valid = speed is None or (self.descent == "sgd" and 0 < speed < math.inf)
+        self.require("learning_rate", valid, "a number above 0 with the descent sgd, or null")
+
+    def _choose(self, rows: ScoredRows, fresh: ScoredRows, cut: float) -> dict[str, Any]:
+        super()._choose(rows, fresh, cut)
+        options = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate")}
+        solve: Any = solve_sgd if self.descent == "sgd" else solve_authors
+        found: DescentResult = solve(
+            rows.signed - cut,
+            rows.code,
+            rows.n_groups,
+            width=self.width_,
+            rate=self.rate_,
+            budget=self.budget,
+            weight=rows.weight,
+            random_state=self.random_state,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+        self.rule_ = replace(found.rule, threshold=found.rule.threshold + cut)
+        return {"dual_objective": found.objective, "steps": found.steps}
