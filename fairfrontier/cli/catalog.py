@@ -48,6 +48,7 @@ def _list_methods(_: Path) -> list[dict[str, Any]]:
             "needs": ", ".join(sorted(cls.fit_needs)),
             "about": _first_line(cls),
             "paper": cls.paper,
+            "package": cls.__module__.partition(".")[0],
         }
         for name, cls in sorted(METHODS.all().items())
     ]
@@ -78,7 +79,10 @@ def _list_measures(_: Path) -> list[dict[str, Any]]:
 def _list_figures(_: Path) -> list[dict[str, Any]]:
     from fairfrontier.study.drawing import FIGURES
 
-    return [{"name": name, "title": each.title} for name, each in FIGURES.all().items()]
+    return [
+        {"name": name, "title": each.title, "package": each.draw.__module__.partition(".")[0]}
+        for name, each in FIGURES.all().items()
+    ]
 
 
 def _list_studies(home: Path) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import pytest
 
 from fairfrontier.metric import kept as metrics
 from fairfrontier.metric import registry
-from fairfrontier.prepare import digest as splits
-from fairfrontier.prepare import request as requests
+from fairfrontier.prepare import loader as requests
+from fairfrontier.prepare import loader as splits
 from fairfrontier.runtime import source
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.source import source_digest
@@ -217,7 +217,7 @@ def test_what_computes_below_is_there():
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from fairfrontier.prepare import loader
+from fairfrontier.prepare import loader as request
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.points import points_key
 from fairfrontier.train.fit.group import FitGroup, Member
