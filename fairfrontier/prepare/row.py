@@ -19,7 +19,13 @@ from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.loader import FittedTable
-from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
+from fairfrontier.prepare.splitting.encoder import (
+    GROUP_PREFIX,
+    Binary,
+    Encoder,
+    OneHot,
+    take_levels,
+)
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.plan import Edit, make_edits
 from fairfrontier.prepare.table.column import (
@@ -460,7 +466,7 @@ class RowEncoder:
         for block in self.encoder.blocks:
             known = block.levels if isinstance(block, OneHot | Binary) else ()
             if known and block.column in columns:
-                seen = as_levels(columns[block.column]).isin(known)
+                seen = take_levels(columns[block.column]).isin(known)
                 unseen[block.column] = ~seen.to_numpy(dtype=bool)
         return {name: rows for name, rows in unseen.items() if rows.any()}
 

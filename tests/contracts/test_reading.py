@@ -5,15 +5,25 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+import fairfrontier as ff
+from fairfrontier.choose.bundle import make_bundle
+from fairfrontier.choose.explanation import explain
+from fairfrontier.choose.scoring import find_columns, read_frames, score
 from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.loader import fit_table, load, make_request
+from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.column import as_levels, clean_typed, parse_numbers
+from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.reader import cut_table, read_names, read_rows
 from fairfrontier.prepare.table.role import DecisionColumns, ScoreColumns, ScoreTable, read_audited
 
@@ -222,3 +232,109 @@ def test_what_marks_a_missing_cell_can_be_said(tmp_path, missing):
     assert found == right[missing]
     audited = read_audited(path, DecisionColumns(("g",), decisions="y", missing=missing), ())
     assert len(audited.attributes["g"]) == len(set(found))
+
+
+# Forms that every verb reads, frames among them.
+VERBS = ["plain.csv", "null.csv", "padded-cells.csv", "upper.csv", "german.csv", "tab.tsv",
+         "title-of-sheet.csv", "windows.csv", "trailing-both.csv", "packed.csv.gz", "packed.zip",
+         "sheet.xlsx", "parquet", "pandas", "polars", "arrow"]  # fmt: skip
+DATASET = """\
+dataset: people
+source: SOURCE
+label: {column: hired, positive: "True"}
+features: {numeric: [score], categorical: [race, grade]}
+groups: {race: {column: race}}
+missing: {categorical: category}
+split: {kind: random, train: 0.5, test: 0.5}
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """A bundle that was fitted on the plain file."""
+    folder = tmp_path_factory.mktemp("people")
+    (folder / "plain.csv").write_text(FORMS["plain.csv"])
+    path = folder / "people.yaml"
+    path.write_text(DATASET.replace("SOURCE", "{path: plain.csv}"))
+    fitted = fit_table(make_request(path, home=folder))
+    split = fitted.encode()
+    model = ff.create("linear").fit(split.train.X, split.train.y)
+    return make_bundle(model, RowEncoder.of(fitted), {"row_id": None, "study": "people"})
+
+
+@pytest.fixture(params=VERBS)
+def given(request, tmp_path):
+    """Return a table as users have it: the path of a file, or a frame."""
+    form = request.param
+    if form == "polars":
+        return pytest.importorskip("polars").DataFrame(pa.table(FRAME))
+    if form in ("pandas", "arrow"):
+        return {"pandas": FRAME, "arrow": pa.Table.from_pandas(FRAME)}[form]
+    path = tmp_path / form
+    if form == "parquet":
+        FRAME.to_parquet(path)
+    else:
+        content = FORMS[form]
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def keep_file(table, folder):
+    """Return a path for what takes files alone."""
+    if not isinstance(table, Path):
+        write_parquet(to_arrow(table), folder / "kept.parquet", "The frame")
+    return table if isinstance(table, Path) else folder / "kept.parquet"
+
+
+HIRED_BY_RACE = pd.Series([float(each == "True") for each in HIRED]).groupby(
+    ["unknown" if each is None else each for each in RACE]
+)
+
+
+def test_audit_and_debias_compare_the_same_rows(given, tmp_path):
+    found = ff.audit(given, decisions="hired", groups=["race"], minimum=1).impact
+    rates = dict(zip(found["level"], found["rate"], strict=True))
+    assert rates == pytest.approx(HIRED_BY_RACE.mean().to_dict())
+    columns = ScoreColumns("score", ("race",), labels="hired")
+    batches = list(ScoreTable(keep_file(given, tmp_path), columns).batches())
+    levels = [batch.levels[code][0] for batch in batches for code in batch.cell]
+    assert levels == ["missing" if each is None else each for each in RACE]
+    assert np.concatenate([batch.score for batch in batches]).tolist() == SCORE
+    assert [str(bool(y)) for batch in batches for y in batch.label] == HIRED
+
+
+def test_init_drafts_what_run_reads(given, tmp_path):
+    raw = read_raw(given)
+    path = given if raw.parquet is None else tmp_path / "kept.parquet"
+    if raw.parquet:
+        path.write_bytes(raw.parquet)
+    keys = {"path": {"path": str(path), "skip_rows": raw.skip_rows}, **raw.keys}
+    if raw.keys.get("format") == "parquet":
+        keys["path"] = str(path)
+    (tmp_path / "people.yaml").write_text(DATASET.replace("SOURCE", json.dumps(keys)))
+    split = load(tmp_path / "people.yaml", home=tmp_path)
+    assert split.feature_names == (
+        "score", "race_Asian, other", "race_Black", "race_White", "race_Zoë", "race_missing",
+        "grade_1", "grade_2", "grade_10",
+    )  # fmt: skip
+    for _, part in split.parts():
+        races = [part.attributes["race"][code] for code in part.group("race")]
+        assert races == ["missing" if RACE[row] is None else RACE[row] for row in part.ids]
+        scores = np.array(SCORE)
+        train = scores[split.train.ids]
+        assert np.allclose(part.X[:, 0], (scores[part.ids] - train.mean()) / train.std())
+        assert part.y.tolist() == [int(HIRED[row] == "True") for row in part.ids]
+
+
+def test_bundles_decide_and_explain_the_same_rows(bundle, given, tmp_path):
+    right = bundle.decide(FRAME)
+    assert (right["refused"] == "").all()
+    scored = score(bundle, keep_file(given, tmp_path), tmp_path / "out.parquet")
+    decided = pd.read_parquet(scored.path)
+    pd.testing.assert_frame_equal(decided, right, check_index_type=False, check_dtype=False)
+    columns = find_columns(bundle, keep_file(given, tmp_path), None, ["race"])
+    frames = read_frames(bundle, keep_file(given, tmp_path), columns, lambda _: None)
+    values = explain(bundle, pd.concat(frames)).values
+    pd.testing.assert_frame_equal(values, explain(bundle, FRAME).values, check_index_type=False)
+    if not isinstance(given, Path):
+        pd.testing.assert_frame_equal(bundle.decide(given), right)

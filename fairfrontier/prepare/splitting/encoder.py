@@ -53,6 +53,11 @@ class Standard(Block):
         return ((self.numbers(column) - self.mean) / self.scale)[:, None]
 
 
+def take_levels(column: pd.Series) -> pd.Series:
+    """Return the levels of a typed column, whose text is levels already."""
+    return column if isinstance(column.dtype, pd.StringDtype) else as_levels(column)
+
+
 def mark_codes(codes: np.ndarray, size: int) -> np.ndarray:
     """Return 1 in the column of each row's code, shape (n_samples, size); −1 has none."""
     marked = np.zeros((codes.size, size))
@@ -86,7 +91,7 @@ class OneHot(Block):
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the one-hot levels, shape (n_samples, len(levels))."""
-        codes = pd.Index(self.levels).get_indexer(pd.Index(as_levels(column)))
+        codes = pd.Index(self.levels).get_indexer(pd.Index(take_levels(column)))
         return mark_codes(codes, len(self.levels))
 
 
@@ -102,7 +107,7 @@ class Binary(Block):
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the indicator, shape (n_samples, 1)."""
-        return (as_levels(column) == self.level).to_numpy(dtype=np.float64)[:, None]
+        return (take_levels(column) == self.level).to_numpy(dtype=np.float64)[:, None]
 
 
 KINDS = {cls.__name__: cls for cls in (Block, Standard, Bins, OneHot, Binary)}

@@ -112,23 +112,22 @@ def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarr
     """
     is_mixed = column.dtype == object and pd.api.types.infer_dtype(column) not in DISTINCT
     try:
-        if is_mixed:
-            codes, cells = np.arange(len(column)), column
+        if is_mixed or len(column) < MANY:
+            places, cells = np.arange(len(column)), column.astype(object).tolist()
         else:
-            codes, values = pd.factorize(column)
-            cells = pd.Series(values, name=column.name)
-        if isinstance(cells.dtype, pd.StringDtype) and cells.dtype.storage == "pyarrow":
-            texts = _trim(cells)
-        elif find_merged(present := cells.dropna().astype(object)):
+            places, values = pd.factorize(column)
+            if isinstance(values.dtype, pd.StringDtype) and values.dtype.storage == "pyarrow":
+                codes, levels = pd.factorize(_trim(pd.Series(values)))
+                return np.append(codes, -1)[places], levels
+            cells = values.astype(object).tolist()
+        texts = [_read_level(cell) for cell in cells]
+        if find_merged(cells):
             raise DataError(
                 f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each "
                 "may stand for several whole numbers.",
                 "Write it as whole numbers or as text; where it is used as a number too, under "
                 "another name.",
             )
-        else:
-            texts = present.map(_read_level).reindex(cells.index).astype("str")
-            texts = texts.mask(texts == "")
     except TypeError:
         raise DataError(
             f"{where}: column {column.name!r} holds lists or records, and one number or text in "
@@ -140,8 +139,9 @@ def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarr
             f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
             "Write it as text or numbers.",
         ) from None
-    numbers, levels = pd.factorize(texts)
-    return np.append(numbers, -1)[codes], levels
+    numbers = {text: code for code, text in enumerate(dict.fromkeys(filter(None, texts)))}
+    found = np.array([*(numbers.get(text, -1) for text in texts), -1], dtype=np.int64)
+    return found[places], pd.Index(list(numbers), dtype="str")
 
 
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
@@ -162,8 +162,11 @@ def _trim(texts: pd.Series) -> pd.Series:
 
 
 def _read_level(cell: Any) -> str:
+    """Return a cell as a level; "" for a missing one."""
     # What has no hash is a list or a record.
     hash(cell)
+    if cell is None or cell is pd.NA or cell is pd.NaT or cell != cell:
+        return ""
     return str(level_text(cell.decode() if isinstance(cell, bytes) else cell))
 
 

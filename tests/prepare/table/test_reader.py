@@ -80,7 +80,7 @@ def test_a_file_that_is_listed_twice_is_refused(tmp_path, path, memory):
         ("a,b\n1,2,3\n1,2,3\n", {}, "more cells than its header"),
         ("1,2,3\n", {"columns": ["a", "b"]}, "has 3 columns, and source.columns names 2"),
         ("1\n", {"columns": ["a", "b"]}, "has 1 columns, and source.columns names 2"),
-        (b"PK\x03\x04 and so on", {}, "is not a csv table that can be read"),
+        (b"PK\x03\x04 and so on", {}, "looks like a zip archive or a spreadsheet"),
         (b"PAR1....", {}, "looks like a Parquet file"),
         ("<!doctype html><html></html>", {}, "looks like a web page"),
         (b"a,b\n\x00\x01,2\n", {}, "binary data"),

@@ -181,7 +181,7 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
         (b"s,sex,y\n.1,F,0\n.2,F\n", "'y' is missing in row 1"),
         (b"s,sex,y\n.1,F,0\n.2,F,1,0\n", "Expected 3 fields in line 3, saw 4"),
         (b"s,s,sex,y\n.1,.1,F,0\n", "more than one column named 's'"),
-        (b"PK\x03\x04" + bytes(100), "not a table that can be read"),
+        (b"PK\x03\x04" + bytes(100), "looks like a zip archive"),
         (b"PAR1" + bytes(50), "is not a table that can be read|is not a parquet table"),
         (
             gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99, mtime=0)[:-12],
