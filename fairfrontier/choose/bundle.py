@@ -30,11 +30,10 @@ from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import Cells
 from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.runtime.foreign.array_file import read_numbers
 from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED, SIGNATURE
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.store import canonical_json, hash_file
-from fairfrontier.runtime.text_file import read_json, write_json
+from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 from fairfrontier.runtime.writer import replacing, restore
 from fairfrontier.train.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.train.persistence import reading

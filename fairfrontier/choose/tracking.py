@@ -27,7 +27,6 @@ from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
 from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.foreign.sqlite_file import find_trap
 from fairfrontier.runtime.home import find_foreign
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
@@ -171,8 +170,6 @@ def _check_here() -> None:
     here = Path.cwd()
     if find_foreign((here / name for name in DEFAULTS), here) is not None:
         raise _refuse("belongs to another user")
-    if trap := find_trap(here / DEFAULTS[0]):
-        raise _refuse(f"is not opened: {trap}")
 
 
 def _make_database(mlflow: Any, address: str) -> None:

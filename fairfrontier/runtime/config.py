@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import yaml
 from pydantic import (
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.recall import note_file, recall
 from fairfrontier.runtime.text_file import read_plain
 
@@ -146,69 +146,41 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
         raise ConfigError(f"{file}: {key}: {message}.", mend) from None
 
 
-# For what people write by hand: the parser takes time quadratic in the depth, and a few aliases of
-# aliases stand for billions of nodes.
+# For what people write by hand: a few aliases of aliases stand for billions of nodes.
 DEPTH, NODES = 30, 100_000
 MOST_BYTES = 2**21
-# Of a number. One of thousands cannot be shown, and base 60 takes time quadratic in them.
-DIGITS = 100
 SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-# What reads as the same number to people and to YAML 1.1, and what is refused as not finite.
+# What reads as the same number to people and to YAML 1.1.
 _DECIMAL = re.compile(
     r"[-+]?(0|[1-9][0-9_]*)?(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0+(\.[0-9_]*)?|[-+]?\.(inf|nan)",
     re.IGNORECASE,
 )
+_TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with errors for duplicate keys, deep nesting and values that are none."""
+    """The safe loader, with errors for a key that occurs twice and for nodes without end.
 
-    depth = nodes = 0
+    What is a number or a date to YAML 1.1 alone is text: 010, which it takes for 8, 1:30 for 90,
+    and 2024-01-01.
+    """
 
-    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        if self.flow_level >= DEPTH:
-            raise yaml.scanner.ScannerError(
-                None, None, f"more than {DEPTH} brackets are open", self.get_mark()
-            )
-        super().fetch_flow_collection_start(token)
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > DEPTH:
-            raise yaml.composer.ComposerError(
-                None, None, f"more than {DEPTH} levels are nested", self.get_mark()
-            )
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self.depth -= 1
-        self.nodes += 1
-        if self.nodes > NODES and node is not None:
-            raise _refuse_number(node)
-        return node
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
-            _count_nodes(node, {})
+            _count_nodes(node, {}, 0)
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
-            tag = node.tag.rpartition(":")[2]
-            raise _refuse(f"{str(node.value)!r} is no {tag}", node) from None
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        if not isinstance(node, yaml.MappingNode):
-            raise _refuse(f"{str(node.value)!r} is no map", node)
-        seen = set()
-        for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _refuse(f"the key {key.value!r} occurs twice", key)
-                seen.add(key.value)
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
+        if twice := repeated(key for key in keys if key != "<<"):
+            raise _refuse(f"the key {twice[0]!r} occurs twice", node)
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
@@ -217,51 +189,37 @@ class _Loader(yaml.SafeLoader):
             raise _refuse(f"{value!r} has half a character, which no file can hold", node)
         return value
 
-    def construct_number(self, node: yaml.ScalarNode) -> float:
-        shown = node.value if len(node.value) <= DIGITS else f"{node.value[:20]}…"
-        if shown != node.value:
-            problem = f"{shown} is a number of more than {DIGITS} characters"
-            raise _refuse(f"{problem}: write it in quotes if it is text", node)
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
         if not _DECIMAL.fullmatch(node.value):
-            # 010 would be 8, 0x10 be 16, and 1:30 be 90.
-            raise _refuse(f"{shown} is a number to YAML alone: write it in quotes", node)
-        if node.tag.endswith(":int"):
-            return int(self.construct_yaml_int(node))
-        value = float(self.construct_yaml_float(node))
+            return self.construct_scalar(node)
+        if node.tag == f"{_TAG}int":
+            return self.construct_yaml_int(node)
+        value = self.construct_yaml_float(node)
         if not math.isfinite(value):
-            raise _refuse(f"{shown} is not a finite number", node)
+            raise _refuse(f"{node.value[:20]} is not a finite number", node)
         return value
 
-    def construct_other(self, node: yaml.Node) -> Any:
-        """Refuse a date and what else YAML knows, which no key of ours takes."""
-        tag = node.tag.rpartition(":")[2]
-        raise _refuse(f"{str(node.value)!r} is a {tag}: write it in quotes if it is text", node)
 
-
-for _tag in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_number)
-for _tag in ("timestamp", "binary", "set", "omap", "pairs"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_other)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"{_TAG}{_kind}", _Loader.construct_number)
 
 
 def _refuse(problem: str, node: yaml.Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
-def _refuse_number(node: yaml.Node) -> yaml.YAMLError:
-    return _refuse(f"it stands for more than {NODES:,} values", node)
-
-
-def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_nodes(node: yaml.Node, known: dict[int, int], depth: int) -> int:
     """Return how many nodes a node stands for, aliases written out; raise where it is too many."""
+    if depth > DEPTH:
+        raise _refuse(f"more than {DEPTH} levels are nested", node)
     if id(node) not in known:
         known[id(node)] = NODES + 1  # for an alias of itself, below
         below = node.value if isinstance(node, yaml.CollectionNode) else ()
         if isinstance(node, yaml.MappingNode):
             below = itertools.chain.from_iterable(below)
-        known[id(node)] = 1 + sum(_count_nodes(part, known) for part in below)
+        known[id(node)] = 1 + sum(_count_nodes(part, known, depth + 1) for part in below)
     if known[id(node)] > NODES:
-        raise _refuse_number(node)
+        raise _refuse(f"it stands for more than {NODES:,} values", node)
     return known[id(node)]
 
 
@@ -282,6 +240,9 @@ def _parse_yaml(path: Path) -> Any:
     note_file(path)
     try:
         text = read_plain(path, MOST_BYTES).decode()
+        # An upper bound of how many there are, before they are all read.
+        if sum(map(text.count, ",:\n[{")) > NODES:
+            raise ValueError(f"it has more than {NODES:,} values")
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -290,5 +251,12 @@ def _parse_yaml(path: Path) -> Any:
         raise ConfigError(
             f"{path}{where} is not valid YAML: {problem}.", "Correct the syntax there."
         ) from None
-    except (OSError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", "Check the path.") from None
+    except RecursionError:
+        raise ConfigError(
+            f"{path} is not valid YAML: more than {DEPTH} levels are nested.", "Write it flatter."
+        ) from None
+    # Values of a tag that they are not make PyYAML raise almost anything.
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}.", "Check the path, and its content."
+        ) from None

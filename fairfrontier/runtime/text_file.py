@@ -1,4 +1,4 @@
-"""Tables and summaries as text files."""
+"""Files that anybody may have written, read within limits, and tables and summaries written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 from fairfrontier.runtime.errors import repeated
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 # Text that a spreadsheet evaluates, also of full width, and behind quotes and a byte-order mark,
@@ -136,3 +138,33 @@ def _replace(table: pd.DataFrame, pattern: str, by: str) -> pd.DataFrame:
     """Replace a pattern in all text of a table, names of columns included."""
     names = [re.sub(pattern, by, str(name)) for name in table.columns]
     return table.replace(regex=pattern, value=by).set_axis(names, axis=1)
+
+
+def refuse_expansion(path: Path) -> None:
+    """Raise ValueError for an archive that unpacks to more than its size, or has a name twice.
+
+    None does that ``np.savez`` wrote, which compresses nothing.
+    """
+    with ZipFile(path) as archive:
+        members = archive.infolist()
+    # Members may overlap, too.
+    if sum(member.file_size for member in members) > path.stat().st_size:
+        raise ValueError(f"{path} unpacks to more than its size")
+    if double := repeated(member.filename for member in members):
+        raise ValueError(f"{path} has {double[0]!r} twice")
+
+
+def read_numbers(path: Path, *names: str) -> list[np.ndarray]:
+    """Return arrays of float64 that ``np.savez`` wrote.
+
+    ValueError as `refuse_expansion`, and for arrays of another type or with numbers that are not
+    finite.
+    """
+    import numpy as np
+
+    refuse_expansion(path)
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = [stored[name] for name in names]
+    if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays):
+        raise ValueError(f"{path} has arrays of other values than finite numbers")
+    return arrays

@@ -17,9 +17,8 @@ from pydantic import ValidationError
 
 from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
-from fairfrontier.runtime.foreign.array_file import refuse_expansion
 from fairfrontier.runtime.store import refuse_unsigned
-from fairfrontier.runtime.text_file import read_json
+from fairfrontier.runtime.text_file import read_json, refuse_expansion
 from fairfrontier.runtime.writer import filling, recover, replacing
 
 MANIFEST = "manifest.json"

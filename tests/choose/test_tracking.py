@@ -18,7 +18,6 @@ from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from tests.runtime.foreign.test_sqlite_file import lay_journal
 
 # MLflow warns of its own code, and leaves files open.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -230,19 +229,6 @@ def test_a_database_of_ones_own_will_do(mlflow, config, tmp_path, monkeypatch):
     assert log_study(into).new
     assert not log_study(into).new
     assert len(read_runs(mlflow, into)[1]) == 3
-
-
-def test_a_store_that_nobody_named_is_looked_at_before_it_is_opened(
-    mlflow, config, tmp_path, monkeypatch
-):
-    victim = tmp_path / "thesis.txt"
-    victim.write_text("mine")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    lay_journal(tmp_path / "mlflow.db", victim)
-    with pytest.raises(StoreError, match=r"mlflow\.db-journal names another file"):
-        log_study(LogConfig(**{**config.model_dump(), "to": None}))
-    assert victim.exists()
 
 
 def test_a_store_that_nobody_named_keeps_its_files_beside_it(mlflow, config, tmp_path, monkeypatch):

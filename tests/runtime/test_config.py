@@ -11,7 +11,7 @@ from fairfrontier.runtime.errors import ConfigError
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text("study: a\nmethods:\n  gbdt: {}\n  gbdt: {max_depth: 2}\n")
-    with pytest.raises(ConfigError, match=r"line 4.*'gbdt' occurs twice"):
+    with pytest.raises(ConfigError, match=r"the key 'gbdt' occurs twice"):
         read_yaml(path)
 
 
@@ -51,16 +51,20 @@ def test_a_relative_path_is_another_file_in_another_folder(tmp_path, monkeypatch
     [
         "0x" + "F" * 5000,
         "0b" + "1" * 50_000,
-        "9" * 101,
-        "1" + ":59" * 100_000,
+        "1" + ":59" * 1000,
         "1" + ":59" * 5000 + ".5",
+        "9" * 5000,
+        "9e999",
     ],
 )
-def test_a_number_of_any_length_is_one_sentence(tmp_path, number):
+def test_a_number_of_any_length_is_text_or_one_sentence(tmp_path, number):
     path = tmp_path / "long.yaml"
     for text in (f"a: {number}\n", f"? {number}\n: 1\n"):
         path.write_text(text)
-        with pytest.raises(ConfigError, match=r"line 1 .*more than 100 characters") as caught:
+        if ":" in number or number[1] in "xb":
+            assert number in str(read_yaml(path))
+            continue
+        with pytest.raises(ConfigError, match=r"not a finite|Exceeds the limit") as caught:
             read_yaml(path)
         assert len(str(caught.value)) < 500
 
@@ -81,15 +85,13 @@ def test_numbers_are_what_people_read(tmp_path):
     assert read_yaml(path) == [1000, -3, 7, 1.5, 0.5, 2.0, 0, 0, 0.1, 6.02e23, "09"]
 
 
-@pytest.mark.parametrize("text", ["0x1F", "0b11", "1:30", "017", "-010", "1:30.5", "0o17", "01.5"])
-def test_what_only_yaml_takes_for_that_number_is_refused(tmp_path, text):
+@pytest.mark.parametrize(
+    "text", ["0x1F", "0b11", "1:30", "017", "-010", "1:30.5", "0o17", "01.5", "2024-01-31"]
+)
+def test_what_only_yaml_takes_for_that_number_is_text(tmp_path, text):
     path = tmp_path / "a.yaml"
     path.write_text(f"[{text}]\n")
-    if text == "0o17":
-        assert read_yaml(path) == [text]
-    else:
-        with pytest.raises(ConfigError, match=f"line 1 .*: {text} is a number to YAML alone"):
-            read_yaml(path)
+    assert read_yaml(path) == [text]
 
 
 def test_too_many_values_are_refused_before_they_are_all_read(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier.runtime import text_file
-from fairfrontier.runtime.text_file import list_rows, read_csv, read_json, to_csv
+from fairfrontier.runtime.text_file import list_rows, read_csv, read_json, read_numbers, to_csv
 
 LETTERS = "'=-@\t\r\nab,;\"\ufeff＋"
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,3 +138,36 @@ def test_json_that_would_fill_the_memory_is_refused_unread(tmp_path, monkeypatch
         read_json(path)
     with pytest.raises(FileNotFoundError, match="no file zero"):
         read_json(Path("/dev/zero"))
+
+
+def test_numbers_come_back_as_they_were(tmp_path):
+    first, second = np.arange(6.0).reshape(2, 3), np.zeros((0, 4))
+    np.savez(tmp_path / "a.npz", first=first, second=second)
+    found = read_numbers(tmp_path / "a.npz", "second", "first")
+    assert [each.shape for each in found] == [(0, 4), (2, 3)]
+    assert np.array_equal(found[1], first)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([1.0, np.nan]),
+        np.array([np.inf]),
+        np.array([1, 2]),
+        np.array([1.0], dtype=np.float32),
+        np.array([1.0 + 0j]),
+        np.array(["a"]),
+        np.array([{}], dtype=object),
+    ],
+    ids=lambda array: f"{array.dtype} {array[-1]}",
+)
+def test_other_values_than_finite_numbers_are_refused(tmp_path, array):
+    np.savez(tmp_path / "a.npz", a=array)
+    with pytest.raises(ValueError, match=r"finite numbers|allow_pickle=False"):
+        read_numbers(tmp_path / "a.npz", "a")
+
+
+def test_what_unpacks_to_more_than_the_file_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(100_000))
+    with pytest.raises(ValueError, match="unpacks to more"):
+        read_numbers(tmp_path / "a.npz", "a")

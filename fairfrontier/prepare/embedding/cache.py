@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.foreign.sqlite_file import find_trap
 from fairfrontier.runtime.secret import find_key, sign
 
 FOLDER = Path("data", "cache", "embeddings")
@@ -157,8 +156,6 @@ class VectorCache:
         try:
             if mode == "rwc":
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            if trap := find_trap(self.path):
-                raise sqlite3.DatabaseError(trap)
             address = f"{self.path.absolute().as_uri()}?mode={mode}"
             with closing(
                 sqlite3.connect(address, timeout=PATIENCE_SECONDS, isolation_level=None, uri=True)

@@ -6,9 +6,10 @@ Kept apart from the encoders, whose sources are part of the keys of all vectors 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,14 @@ from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
 from fairfrontier.prepare.embedding.cache import STORED
 from fairfrontier.prepare.embedding.choice import EXTRA, FALLBACK
 from fairfrontier.prepare.embedding.latent import LatentSemantic
-from fairfrontier.prepare.embedding.process import EncoderProcess
 from fairfrontier.prepare.embedding.transformer import LIBRARIES, TransformerEncoder
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.table.column import LARGEST
-from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.foreign.array_file import read_numbers
-from fairfrontier.runtime.text_file import read_json, write_json
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 
 FILE, ARRAYS, WEIGHTS, TOKENIZER = "encoder.json", "arrays.npz", "model.onnx", "tokenizer.json"
+LOADED = ("_session", "_tokenizer", "_independent")
 
 
 class SavedLatentSemantic(LatentSemantic):
@@ -37,25 +37,36 @@ class SavedLatentSemantic(LatentSemantic):
 
 
 class SavedTransformer(TransformerEncoder):
-    """A sentence encoder whose files stand in a folder, run apart; vectors are not kept."""
+    """A sentence encoder whose files stand in a folder; vectors are not kept."""
 
     def __init__(self, folder: Path, config: EncoderConfig, max_tokens: int, threads: int) -> None:
         # The files need not be fetched.
         self.config, self.max_tokens, self.threads = config, max_tokens, threads
+        # They are loaded later, when the current folder may be another.
+        self._folder = folder = folder.absolute()
         self._weights, self._tokens = folder / WEIGHTS, folder / TOKENIZER
-        self._process = EncoderProcess(folder, threads, config.dimension)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:  # noqa: ARG002
         """Encode texts, float32 of shape (n_texts, dimension); StoreError for broken files."""
-        return self._process.encode(list_texts(texts))
-
-    def encode_here(self, texts: list[str], begin: Callable[[], object]) -> np.ndarray:
-        """Encode texts in this process; ``begin`` is called after every batch."""
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for positions, fresh in self._batches(texts):
-            vectors[positions] = fresh
-            begin()
+        listed = list_texts(texts)
+        vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
+        try:
+            for positions, fresh in self._batches(listed):
+                vectors[positions] = fresh
+        except FairfrontierError:
+            raise
+        # Libraries raise almost anything for bytes that nobody wrote.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            raise StoreError(
+                f"The encoder of texts in {self._folder} cannot be run: {reason.rstrip('.')}.",
+                "Export the bundle again, or restore the folder from where it was copied.",
+            ) from error
         return vectors
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what libraries have loaded, so that joblib's workers load it themselves."""
+        return {key: value for key, value in vars(self).items() if key not in LOADED}
 
 
 def save_encoder(encoder: TextEncoder, folder: Path) -> None:

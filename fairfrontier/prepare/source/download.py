@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import functools
-import ipaddress
 import re
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,19 +21,13 @@ from fairfrontier.runtime.store import hash_file
 
 TIMEOUT = httpx.Timeout(30.0, connect=15.0)
 REDIRECTS = 10
-# Consecutive, without ``LEAST_BYTES`` received; the pause doubles each time.
-ATTEMPTS = 4
+# Consecutive, without so many bytes that are new; the pause doubles each time.
+ATTEMPTS, LEAST_BYTES = 4, 64 * 2**10
 PAUSE_SECONDS = 0.5
-# New bytes that a request must bring to count as more than another attempt, and how many must come
-# in how many seconds: a server may give a byte at a time, or lose what it gave.
-LEAST_BYTES = 64 * 2**10
-FLOOR_BYTES, FLOOR_SECONDS = 2**20, 600.0
 # Sources must state larger sizes: an endless response would fill the disk.
 LIMIT_BYTES = 4 * 2**30
 # A size in a header; Python refuses to read thousands of digits.
 _SIZE = "[0-9]{1,18}"
-# Of local networks, which the ipaddress of some Pythons takes for global.
-_LOCAL = [ipaddress.ip_network(text) for text in ("192.0.0.0/24", "fec0::/10", "64:ff9b:1::/48")]
 
 
 def download(
@@ -57,7 +49,7 @@ def download(
     Raises
     ------
     UnreachableError
-        When the server refuses, gives too little ``ATTEMPTS`` times, or is too slow.
+        When the server refuses, gives too little ``ATTEMPTS`` times.
         What arrived is kept, and the next call continues from there.
     FetchError
         When the file has another digest or size, or is too large. What arrived is removed.
@@ -67,11 +59,11 @@ def download(
     part = PartialFile(folder)
     if part.size and hash_file(part.path) == sha256:
         return part.publish(name)
-    again, pace = False, _Pace()
+    again = False
     with _open_client(url) as client:
         while True:
             try:
-                resumed = _Transfer(client, url, name, part, size, progress, pace).run()
+                resumed = _Transfer(client, url, name, part, size, progress).run()
             except FetchError as error:
                 if not isinstance(error, UnreachableError):
                     part.drop()
@@ -90,57 +82,17 @@ def download(
             again = True
 
 
-def _refuse_detour(url: str, request: httpx.Request) -> None:
-    """Refuse a request, after a redirect or not, that the URL of the dataset does not stand for.
-
-    These are http after https; addresses of this machine, its link or many machines, unless the URL
-    itself names them by number or as localhost; and at another host those of any local network.
-    """
-    first, host = httpx.URL(url), request.url.host
-    if first.scheme == "https" and request.url.scheme == "http":
+def _refuse_downgrade(url: str, request: httpx.Request) -> None:
+    """Refuse http after https."""
+    if httpx.URL(url).scheme == "https" and request.url.scheme == "http":
         raise UnreachableError(f"{url} redirects to http.", "Correct the URL.")
-    if host == first.host and (host == "localhost" or _is_number(host)):
-        return
-    try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except socket.gaierror:
-        return  # the request says so, or a proxy knows the name
-    for text in found:
-        each = _find_meant(ipaddress.ip_address(str(text).partition("%")[0]))
-        near = each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast
-        local = not each.is_global or any(each in network for network in _LOCAL)
-        if near or (host != first.host and local):
-            where = "this machine or its link" if near else "a local network"
-            raise UnreachableError(
-                f"{url} leads to {host}, an address of {where}.",
-                "Write that address into the URL if it is meant.",
-            )
-
-
-def _find_meant(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return the IPv4 address that is written in one of IPv6 (RFC 2765, 4291, 6052), or it."""
-    if address.version == 4 or address.is_loopback or address.is_unspecified:
-        return address
-    if int(address) >> 32 in (0, 0xFFFF0000, 0x64FF9B << 64):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
-
-
-def _is_number(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _open_client(url: str) -> httpx.Client:
     try:
         return httpx.Client(
             timeout=TIMEOUT,
-            event_hooks={"request": [functools.partial(_refuse_detour, url)]},
+            event_hooks={"request": [functools.partial(_refuse_downgrade, url)]},
             # Compressed transfers would have other sizes than the file.
             headers={"Accept-Encoding": "identity", "User-Agent": "fairfrontier"},
         )
@@ -167,26 +119,6 @@ def _streaming(client: httpx.Client, url: str, headers: dict[str, str]) -> Itera
     raise httpx.TooManyRedirects(f"it redirects more than {REDIRECTS} times", request=request)
 
 
-class _Pace:
-    """How fast bytes come."""
-
-    def __init__(self) -> None:
-        self._since, self._new = time.monotonic(), 0
-
-    def count(self, new: int, url: str) -> None:
-        """Raise UnreachableError when so many more bytes are too few for the time they took."""
-        now = time.monotonic()
-        self._new += new
-        if self._new >= FLOOR_BYTES:
-            self._since, self._new = now, 0
-        elif now - self._since > FLOOR_SECONDS:
-            raise UnreachableError(
-                f"{url} gives less than {FLOOR_BYTES / 1e6:.1f} MB in {FLOOR_SECONDS / 60:.0f} "
-                "minutes.",
-                "Run again to continue, or download the file yourself and name it as a path.",
-            )
-
-
 @dataclass(frozen=True)
 class _Transfer:
     """One download, of ``size`` bytes if known, into a partial file by any number of requests."""
@@ -197,7 +129,6 @@ class _Transfer:
     part: PartialFile
     size: int | None
     progress: Progress | None
-    pace: _Pace
 
     def run(self) -> bool:
         """Receive until the file is complete; return whether several requests contributed bytes.
@@ -266,7 +197,6 @@ class _Transfer:
                     arrived += len(block)
                     _check_extent(self.url, arrived, self.size, complete=False)
                     stream.write(block)
-                    self.pace.count(len(block), self.url)
                     if self.progress is not None:
                         self.progress(self.name, arrived, total or self.size)
         if total is None or arrived >= total:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,17 +15,10 @@ class PartialFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / ".part"
         self._facts = folder / ".part.json"
-        for path in (self.path, self._facts):
-            # A link in somebody else's project, or another name of a file, would have us write
-            # elsewhere.
-            if os.path.lexists(path):
-                facts = path.lstat()
-                if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
-                    path.unlink()
 
     def open(self, *, anew: bool = True) -> BinaryIO:
-        """Open the file to be written, anew or from its end; OSError for a link laid meanwhile."""
-        return open(self.path, "wb" if anew else "ab", opener=_open_plain)
+        """Open the file to be written, anew or from its end."""
+        return self.path.open("wb" if anew else "ab")
 
     @property
     def size(self) -> int:
@@ -47,9 +38,8 @@ class PartialFile:
         if validator is None:
             self._facts.unlink(missing_ok=True)
         else:
-            facts = {"url": url, "validator": validator}
-            with open(self._facts, "w", encoding="utf-8", opener=_open_plain) as stream:
-                json.dump(facts, stream)
+            facts = json.dumps({"url": url, "validator": validator})
+            self._facts.write_text(facts, encoding="utf-8")
 
     def publish(self, name: str) -> Path:
         """Rename the complete file atomically and return its path."""
@@ -61,7 +51,3 @@ class PartialFile:
         """Remove what has arrived."""
         self.path.unlink(missing_ok=True)
         self._facts.unlink(missing_ok=True)
-
-
-def _open_plain(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.embedding.cache import VectorCache
 from fairfrontier.runtime.errors import StoreError
-from tests.runtime.foreign.test_sqlite_file import lay_journal
 
 ROOT = Path(__file__).resolve().parents[3]
 D = 5
@@ -229,26 +228,3 @@ def test_a_value_that_is_no_vector_is_replaced(tmp_path, value):
     assert VectorCache.stored_dimension(tmp_path, "digest") is None
     assert cache.write(keys, vectors_of([2])).tobytes() == vectors_of([2]).tobytes()
     assert cache.read(keys)[1].all()
-
-
-def test_a_journal_that_names_a_file_removes_none(tmp_path):
-    cache, victim = VectorCache(tmp_path, "digest", D), tmp_path / "thesis.txt"
-    victim.write_text("mine")
-    lay_journal(cache.path, victim)
-    for use in (
-        lambda: cache.read([cache.key("a")]),
-        lambda: cache.write([cache.key("a")], vectors_of([1])),
-        lambda: VectorCache.stored_dimension(tmp_path, "digest"),
-    ):
-        with pytest.raises(StoreError, match="names another file, which SQLite would remove"):
-            use()
-    assert victim.read_text() == "mine"
-
-
-def test_a_cache_that_is_a_link_makes_no_file(tmp_path):
-    cache = VectorCache(tmp_path / "cache", "digest", D)
-    cache.path.parent.mkdir()
-    cache.path.symlink_to(tmp_path / "made")
-    with pytest.raises(StoreError, match=r"digest\.sqlite is a link"):
-        cache.write([cache.key("a")], vectors_of([1]))
-    assert not (tmp_path / "made").exists()

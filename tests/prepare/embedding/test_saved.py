@@ -5,22 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import re
-import resource
-import signal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.embedding import feature, process, service
+from fairfrontier.prepare.embedding import feature
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.runtime.errors import ConfigError, StoreError
-from tests.prepare.embedding.graph import TOKEN, WORDS, make_config, make_graph, make_tokenizer
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError
+from tests.prepare.embedding.graph import TOKEN, make_config, make_graph, make_tokenizer
 from tests.prepare.embedding.sentence import SENTENCES
 from tests.prepare.embedding.test_variant import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
@@ -123,7 +121,7 @@ def graph(tmp_path):
 
 
 def refuse(encoder, reason):
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(FairfrontierError) as caught:
         encoder.encode(SENTENCES[:3])
     assert re.search(reason, str(caught.value))
     assert str(caught.value).isprintable()
@@ -146,90 +144,7 @@ def test_other_graphs_than_a_sentence_encoders_are_refused(graph, tmp_path, cont
     (tmp_path / "secret").write_bytes(TOKEN.tobytes())
     encoder = graph("model.onnx", content)
     (tmp_path / "saved" / "link").symlink_to(tmp_path / "secret")
-    # In its process every exception is one sentence.
-    with pytest.raises(Exception, match=reason):
-        encoder.encode_here(SENTENCES[:3], list)
-
-
-@pytest.fixture
-def limit(monkeypatch):
-    """Return a function that sets limits, and the tokens of a batch, in the process."""
-
-    def change(seconds=60, clock=600, text=5, tokens=512):
-        code = "from fairfrontier.prepare.embedding import service, transformer; "
-        code += f"service.SECONDS, service.CLOCK, service.TEXT_SECONDS = {seconds, clock, text}; "
-        code += f"transformer.BATCH_TOKENS = {tokens}; serve("
-        monkeypatch.setattr(process, "CODE", process.CODE.replace("serve(", code))
-
-    return change
-
-
-@pytest.mark.parametrize("limits", [{"seconds": 1}, {"clock": 1}], ids=str)
-def test_a_graph_without_end_is_ended(graph, limit, limits):
-    limit(**limits)
-    refuse(graph("model.onnx", make_graph(rounds=2**62)), "its texts take too long")
-
-
-@pytest.mark.once
-def test_slow_batches_without_end_are_ended(graph, limit):
-    # Together 20 + 60 * -0.3 seconds: each batch ends far within its own 20, on slow machines as
-    # well, and all take a multiple of 2 on the fastest.
-    limit(seconds=20, text=-0.3, tokens=1)
-    words = WORDS[:60]
-    with pytest.raises(StoreError, match="its texts take too long"):
-        graph("model.onnx", make_graph(rounds=2_000_000)).encode(words)
-
-
-@pytest.mark.parametrize(
-    ("name", "timer", "batch", "text"),
-    [
-        ("process_time", signal.ITIMER_PROF, 2 * service.SECONDS, service.TEXT_SECONDS),
-        ("monotonic", signal.ITIMER_REAL, service.CLOCK, service.TEXT_CLOCK),
-    ],
-)
-def test_the_time_of_a_request_is_that_of_a_batch_and_of_its_texts(
-    monkeypatch, name, timer, batch, text
-):
-    now, left = [100.0], {}
-    monkeypatch.setattr(service.time, name, lambda: now[0])
-    monkeypatch.setattr(signal, "setitimer", left.__setitem__)
-    begin = service._limit_time(1000, threads=2)
-    assert left[timer] == batch
-    now[0] += 1000 * text
-    begin()
-    assert left[timer] == batch
-    now[0] += 1
-    begin()
-    assert left[timer] == batch - 1
-    now[0] += 2 * batch
-    begin()
-    assert 0 < left[timer] < 1
-
-
-@pytest.mark.parametrize("numbers", [2**40, 2**32])
-def test_a_graph_of_arrays_that_are_too_large_is_refused(graph, numbers):
-    # The second is 16 GiB, which the machine may have.
-    refuse(graph("model.onnx", make_graph(numbers=numbers)), "cannot be run: Fail")
-
-
-def test_the_size_of_a_sparse_graph_buys_no_memory(tmp_path, monkeypatch):
-    limits = {}
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, most: limits.update({kind: most[0]}))
-    with (tmp_path / "model.onnx").open("wb") as file:
-        file.truncate(2**36)
-    service._limit_memory(tmp_path / "model.onnx", threads=1)
-    assert limits[resource.RLIMIT_AS] < 2**35
-
-
-def test_a_fault_of_many_letters_is_one_sentence(graph):
-    refuse(graph("model.onnx", make_graph(extra_input="ab " * 5000)), "wants ab ab")
-
-
-def test_modules_of_the_current_folder_are_not_imported(graph, tmp_path, monkeypatch):
-    encoder = graph()
-    (tmp_path / "json.py").write_text("raise SystemExit('imported')")
-    monkeypatch.chdir(tmp_path)
-    assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
+    refuse(encoder, reason)
 
 
 def test_an_encoder_of_a_relative_folder_stays_where_it_was(graph, tmp_path, monkeypatch):
@@ -240,35 +155,16 @@ def test_an_encoder_of_a_relative_folder_stays_where_it_was(graph, tmp_path, mon
     assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
 
 
-def test_a_process_that_crashes_is_one_sentence_and_the_next_answers(graph):
+def test_another_tokenizer_is_refused(graph):
+    wrong = {"type": "Replace", "pattern": {"Regex": "("}, "content": "\x1b]0;x\x07"}
+    altered = json.dumps({**make_tokenizer(), "normalizer": wrong}).encode()
+    refuse(graph("tokenizer.json", altered), "cannot be run")
+
+
+def test_a_copy_gives_the_same_bytes(graph):
     encoder = graph()
     wanted = encoder.encode(SENTENCES[:3])
-    encoder._process._process.kill()
-    with pytest.raises(StoreError, match="cannot be run: its process ended with -9"):
-        encoder.encode(SENTENCES[:3])
-    assert np.array_equal(encoder.encode(SENTENCES[:3]), wanted)
     assert np.array_equal(copy.deepcopy(encoder).encode(SENTENCES[:3]), wanted)
-    # Those of another process are not shared.
-    encoder._process._owner = -1
-    first = encoder._process._process
-    assert np.array_equal(encoder.encode(SENTENCES[:3]), wanted)
-    assert encoder._process._process is not first
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("normalizer", {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}),
-        ("normalizer", {"type": "Replace", "pattern": {"Regex": "("}, "content": "\x1b]0;x\x07"}),
-    ],
-    ids=["slow", "no pattern"],
-)
-def test_other_tokenizers_are_refused(graph, capfd, key, value):
-    altered = json.dumps({**make_tokenizer(), key: value}).encode()
-    encoder = graph("tokenizer.json", altered)
-    with pytest.raises(StoreError, match="cannot be run"):
-        encoder.encode(["a" * 60 + "b"])
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
