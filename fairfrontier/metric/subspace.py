@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.registry import fair_metric
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.cluster.partition import hold
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.executor import hold, open_rows
+from fairfrontier.runtime.logistic import fit_logistic
 
 Array = Any
 
@@ -156,8 +156,8 @@ def _coefficients(
             totals = np.bincount(codes, weights=weight)
             weight = weight * (weight.sum() / (len(totals) * totals))[codes]
         if lazy:
-            X = hold(part.X)[:, others]
-            coefficients = fit_logistic(X, codes, weight, penalty).coefficient
+            held = open_rows(hold(part.X)[:, others], y=codes, weight=weight)
+            coefficients = fit_logistic(held, int(codes.max()) + 1, penalty).coefficient
         else:
             model = LogisticRegression(
                 C=1.0 / (penalty * float(weight.sum())),

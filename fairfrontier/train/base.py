@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.arrays import to_host, to_numpy
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
+from fairfrontier.runtime.executor import is_collection, read_columns
 from fairfrontier.train.objective import Objective, choose_cut
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 
@@ -98,8 +99,11 @@ class Estimator(BaseEstimator):
         Array backends it computes with.
     distributed : bool
         Whether a fit of a study uses the whole cluster alone; not where only Dask arrays need it.
-    takes_collections : bool
-        Whether ``fit`` takes X, and the rows of ``validation``, as Dask arrays.
+    takes_blocks : bool
+        Whether ``fit`` takes X, and the rows of ``validation``, as Dask arrays, whose rows stay in
+        blocks; see `needs_all_rows` for settings that do not.
+    needs_workers : bool
+        Whether it trains on blocks that workers hold alone.
     batched, across_splits : bool
         Whether models of one ``structure()`` train together by ``fit_batch``, and whether that also
         pays for models of different splits.
@@ -134,7 +138,8 @@ class Estimator(BaseEstimator):
     takes_missing: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]] = ("numpy",)
     distributed: ClassVar[bool] = False
-    takes_collections: ClassVar[bool] = False
+    takes_blocks: ClassVar[bool] = False
+    needs_workers: ClassVar[bool] = False
     batched: ClassVar[bool] = False
     across_splits: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ()
@@ -181,6 +186,41 @@ class Estimator(BaseEstimator):
             rows, target = validate_data(self, to_host(X), to_host(y), **rules)
             check_consistent_length(rows, *aligned)
         return rows, self.learn_target(target)
+
+    def read_training(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, client: Any = None
+    ) -> tuple[Any, np.ndarray, np.ndarray, Any]:
+        """Return X, y and groups of a fit, checked, and its case weights.
+
+        Those in memory are checked as by `validate_training`. X may also be a Dask array, whose
+        rows are not looked at; labels, weights and groups, if they are Dask arrays, are computed by
+        the ``client``, or here without one. ConfigError is raised where `needs_all_rows` says why.
+        """
+        if is_collection(X):
+            X, y, sample_weight, groups = read_columns(client, X, y, sample_weight, groups)
+            self.n_features_in_ = int(X.shape[1])
+            target = self.learn_target(to_numpy(y))
+            n_classes = len(vars(self).get(CLASSES, ()))
+            reason = self.needs_all_rows(X.shape[0], X.shape[1], n_classes)
+            if reason is not None:
+                raise ConfigError(reason, "Change that, or compute the arrays.")
+            if self.needs_workers and client is None:
+                raise ConfigError(
+                    f"{self.name} is given Dask arrays without a client.",
+                    "Pass client=, for the cluster whose workers are to hold the rows.",
+                )
+        else:
+            X, target = self.validate_training(X, y, groups)
+        return X, target, training_weight(sample_weight, len(target)), groups
+
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
+        """Return why this method, as it is set, cannot train on rows in blocks; None if it can.
+
+        ``n_classes`` is 0 for numbers.
+        """
+        if self.takes_blocks:
+            return None
+        return f"{self.name} needs all rows in one process's memory, and these stay in partitions."
 
     def validate_rows(self, X: Any) -> np.ndarray:
         """Check the rows of a prediction against those of the fit; return as `validate_training`.

@@ -10,37 +10,21 @@ from typing import Any
 
 from fairfrontier.runtime.errors import ClusterError
 
-# Seconds within which restarted workers are expected.
+# Seconds within which workers that are started anew are expected.
 RETURN = 20.0
 # Seconds between checks that the scheduler is there.
 LOOK = 1.0
-# Tries to connect to a scheduler that speaks to all its clients at that moment.
-CONNECTS = 5
 
 
 def connect(cluster: Any, **options: Any) -> Any:
     """Return a new client of a cluster, or of the scheduler of an address.
 
-    What Dask computes by it waits for workers as `call_worker` does.
-
-    What a scheduler tells all clients, as it does when work is lost with a worker, may reach a new
-    one within the first message, of which Dask asserts that nothing else is in it.
-
-    Raises
-    ------
-    OSError
-        When no scheduler answers, or none with that message alone.
+    What Dask computes by it waits for workers as `call_worker` does. OSError is raised when no
+    scheduler answers.
     """
     from distributed import Client, futures_of
 
     class CheckedClient(Client):
-        async def _ensure_connected(self, timeout: float | None = None) -> None:
-            try:
-                await super()._ensure_connected(timeout)
-            except AssertionError as error:
-                # Of this kind Dask expects errors: it closes what it has opened.
-                raise InterruptedError("the scheduler speaks to all its clients") from error
-
         def get(self, dsk: Any, keys: Any, *arguments: Any, **options: Any) -> Any:
             sync = options.pop("sync", True)
             packed = super().get(dsk, keys, *arguments, sync=False, **options)
@@ -55,9 +39,6 @@ def connect(cluster: Any, **options: Any) -> Any:
                 for future in futures:
                     future.release()
 
-    for _ in range(CONNECTS - 1):
-        with suppress(InterruptedError):
-            return CheckedClient(cluster, set_as_default=False, **options)
     return CheckedClient(cluster, set_as_default=False, **options)
 
 
@@ -123,8 +104,7 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
 def _watch_workers(client: Any) -> Iterator[None]:
     """Look at each step whether there are workers; where none is, start new ones, or give up.
 
-    A nanny that is told to restart its worker while the worker starts never starts another. Workers
-    of a clock that is set back are silent until it is as late again: Dask counts by that clock.
+    A nanny that is told to restart its worker while the worker starts never starts another.
     """
     import dask
     from dask.utils import parse_timedelta
@@ -132,16 +112,8 @@ def _watch_workers(client: Any) -> Iterator[None]:
 
     patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
     seen, asked = time.monotonic(), False
-    offset = time.time() - seen
     while True:
         yield
-        before, offset = offset, time.time() - time.monotonic()
-        back = before - offset
-        if back > patience:
-            raise ClusterError(
-                f"The clock was set back by {back:.0f} s, by which Dask's workers count.",
-                "Run it again.",
-            )
         try:
             workers = client.scheduler_info(n_workers=1)["workers"]
         except OSError as error:
@@ -159,34 +131,3 @@ def _watch_workers(client: Any) -> Iterator[None]:
             asked, wanted = True, getattr(client.cluster, "worker_spec", ())
             if wanted:
                 client.cluster.scale(len(wanted))
-
-
-@contextmanager
-def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.0) -> Iterator[Any]:
-    """Restart a cluster's workers after one of ``workers`` was lost; yield a new client.
-
-    All workers that have a nanny are restarted, which clears their memory and whatever they are
-    stuck in; Dask recomputes what is still needed from its graph. With ``keep`` the same client is
-    yielded, since collections that it has persisted are known to no other. For a worker whose nanny
-    does not bring it back one waits ``RETURN`` seconds at most.
-
-    Raises
-    ------
-    TimeoutError
-        When no worker comes within ``timeout`` seconds.
-    OSError
-        When the scheduler is gone.
-    """
-    known = client.scheduler_info(n_workers=-1)["workers"]
-    restartable = [address for address, facts in known.items() if facts["nanny"]]
-    if restartable:
-        client.restart_workers(restartable, timeout=timeout, raise_for_error=False)
-        with suppress(TimeoutError):
-            client.wait_for_workers(workers, timeout=min(timeout, RETURN))
-    client.wait_for_workers(1, timeout=timeout)
-    if keep:
-        yield client
-        return
-    address, security = client.scheduler.address, client.security
-    with connect(address, security=security, timeout=timeout) as fresh:
-        yield fresh

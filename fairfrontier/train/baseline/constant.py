@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Task
-from fairfrontier.train.base import Classifier, training_weight
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.registry import method
 
 
@@ -34,6 +34,7 @@ class Constant(Classifier):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     takes_missing: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ("share",)
     paper: ClassVar[str] = "Holte, Very simple classification rules, Machine Learning 1993"
 
@@ -45,10 +46,9 @@ class Constant(Classifier):
         tags.classifier_tags.poor_score = True
         return tags
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
+    def fit(self, X: Any, y: Any, *, sample_weight: np.ndarray | None = None) -> Self:
         """Count the classes of labels y, weighted."""
-        X, codes = self.validate_training(X, y)
-        weight = training_weight(sample_weight, len(codes))
+        _, codes, weight, _ = self.read_training(X, y, sample_weight)
         self.share_ = np.bincount(codes, weights=weight) / weight.sum()
         return self
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import xgboost
 
 from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.executor import fit_rows, hold, is_collection, open_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.boosting import BoostedTrees, positive_weight, read_tree_parameters
+from fairfrontier.train.tree.boosting import BoostedTrees, read_weighted
 from fairfrontier.train.tree.rate_game import (
     EVENTS,
-    Fold,
-    GameRows,
+    Game,
     Played,
     RateCells,
     build_cells,
     find_gap,
+    judge,
     play,
-    weigh_errors,
 )
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Rows of a cell from which its rate on held-out rows says something.
 LEAST_ROWS = 10
@@ -125,24 +129,27 @@ class FairGBM(BoostedTrees):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
+        client: Client | None = None,
     ) -> Self:
         """Boost ``n_estimators`` trees on rows X with labels y of two classes, and their groups.
 
         Parameters
         ----------
-        X : array or frame, shape (n_samples, n_features)
+        X : array, frame or Dask array, shape (n_samples, n_features)
         y : array, shape (n_samples,)
         groups : ndarray of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray of float64, shape (n_samples,), optional
             Case weights, in the loss and in the rates.
         validation : Part, optional
             Rows that say at which round to end.
+        client : distributed.Client, optional
+            For the workers that hold the rows of a Dask array.
 
         Raises
         ------
@@ -152,41 +159,50 @@ class FairGBM(BoostedTrees):
             For tables that are not numbers, weights of 0 alone, and other than two classes.
         """
         self.check()
-        X, codes = self.validate_training(X, y, groups)
-        weight = training_weight(sample_weight, len(codes))
+        X, codes, weight, groups = self.read_training(X, y, sample_weight, groups, client)
         judged = () if validation is None else (validation.groups,)
         own, *others = self.number_groups(groups, *judged)
-        scale = positive_weight(self.scale_pos_weight, codes, weight)
+        parameters = read_weighted(self, codes, weight)
 
-        def gather(X: np.ndarray, y: np.ndarray, group: np.ndarray, weight: np.ndarray) -> GameRows:
-            cells = build_cells(y, group, len(self.cells_), weight, self.criterion)
-            data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
-            return GameRows(data, y, weigh_errors(y, weight, scale), cells)
+        def describe(cells: RateCells, folds: Sequence[np.ndarray] = ()) -> Game:
+            step, bound = self.multiplier_rate, self.bound
+            rounds = self.n_estimators
+            return Game(parameters, cells.share, cells.total, rounds, step, bound, folds)
 
-        judges = train = gather(X, codes, own, weight)
-        if validation is not None:
-            rows, labels = self.validate_rows(validation.X), self.encode_labels(validation.y)
-            judges = gather(
-                rows, labels, others[0], training_weight(validation.weight, len(labels))
-            )
-        folds = []
+        cells = build_cells(codes, own, len(self.cells_), weight, self.criterion)
+        folds: Sequence[np.ndarray] = ()
         if len(codes) < self.cross_fit_below:
-            for held_out in split_halves(own, codes, train.cells, self.random_state):
-                data = xgboost.DMatrix(X[held_out], nthread=self.n_jobs)
-                kept = np.delete(np.arange(len(codes)), held_out)
-                half = gather(X[kept], codes[kept], own[kept], weight[kept])
-                folds.append(Fold(held_out, data, half))
-        played = play(
-            {**read_tree_parameters(self), "scale_pos_weight": scale},
-            train,
-            judges,
-            folds,
-            rounds=self.n_estimators,
-            step=self.multiplier_rate,
-            bound=self.bound,
+            folds = split_halves(own, codes, cells, self.random_state)
+        played = fit_rows(
+            partial(play, game=describe(cells, folds)),
+            X,
+            client=client,
+            name=self.name,
+            dtype=np.float32,
+            y=codes,
+            weight=weight,
+            code=cells.code,
         )
-        self.keep_rounds(played, train.cells.share, judged=validation is not None)
+        if validation is not None:
+            X = validation.X
+            rows = hold(X) if is_collection(X) else self.validate_rows(X)
+            y, part = self.encode_labels(validation.y), validation.weight
+            cells_there = build_cells(
+                y, others[0], len(self.cells_), training_weight(part, len(y)), self.criterion
+            )
+            told = {"y": y, "weight": cells_there.weight, "code": cells_there.code}
+            played = judge(played, open_rows(rows, **told), describe(cells_there))
+        self.keep_rounds(played, cells.share, judged=validation is not None)
         return self
+
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        if n_samples < self.cross_fit_below:
+            return (
+                f"{self.name} cross-fits the rates of fewer than {self.cross_fit_below} rows in "
+                "one process's memory: set cross_fit_below: 0 for the rates of training rows."
+            )
+        return super().needs_all_rows(n_samples, n_features, n_classes)
 
     def number_groups(self, *parts: np.ndarray) -> list[np.ndarray]:
         """Set ``cells_`` from the groups of all parts, and return each part's codes of them."""

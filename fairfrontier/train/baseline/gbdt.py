@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.train.base import training_weight
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @method("gbdt")
@@ -28,7 +30,14 @@ class GBDT(BoostedTrees):
 
     paper: ClassVar[str] = "Chen and Guestrin, XGBoost, KDD 2016"
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Boost ``n_estimators`` trees on rows X with labels y of two classes."""
-        X, codes = self.validate_training(X, y)
-        return self._boost(X, codes, training_weight(sample_weight, len(codes)))
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
+    ) -> Self:
+        """Boost ``n_estimators`` trees on rows X, an array or Dask array, of two classes."""
+        X, codes, weight, _ = self.read_training(X, y, sample_weight, client=client)
+        return self._boost(X, codes, weight, client)

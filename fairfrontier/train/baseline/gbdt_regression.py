@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import xgboost
 
-from fairfrontier.train.base import Regressor, training_weight
+from fairfrontier.runtime.executor import fit_rows
+from fairfrontier.train.base import Regressor
 from fairfrontier.train.baseline.linear_regression import (
     RegressionLoss,
     refuse_targets,
@@ -17,14 +19,17 @@ from fairfrontier.train.baseline.linear_regression import (
 )
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.boosting import check_trees, read_tree_parameters
+from fairfrontier.train.tree.boosting import TreesOfBlocks, check_trees, grow, read_tree_parameters
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 OBJECTIVES = {"square": "reg:squarederror", "logistic": "binary:logistic"}
 
 
 @method("gbdt_regression")
 @dataclass(kw_only=True, eq=False, repr=False)
-class GBDTRegression(Regressor):
+class GBDTRegression(TreesOfBlocks, Regressor):
     """Gradient-boosted decision trees on the squared error, or the logistic loss of shares.
 
     With the logistic loss targets lie in [0, 1], and predictions are u = clip(1/2 + m/10, 0, 1) of
@@ -67,7 +72,6 @@ class GBDTRegression(Regressor):
     """
 
     takes_missing: ClassVar[bool] = True
-    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     paper: ClassVar[str] = "Chen and Guestrin, XGBoost, KDD 2016"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
@@ -93,10 +97,17 @@ class GBDTRegression(Regressor):
         self.require("loss", self.loss in OBJECTIVES, " or ".join(OBJECTIVES))
         self.require("gamma", self.gamma >= 0, "0 or more")
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Boost ``n_estimators`` trees on rows X with targets y."""
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
+    ) -> Self:
+        """Boost ``n_estimators`` trees on rows X, an array or Dask array, with targets y."""
         self.check()
-        X, y = self.validate_training(X, y)
+        X, y, weight, _ = self.read_training(X, y, sample_weight, client=client)
         if self.loss == "logistic":
             refuse_targets(y, self.name)
         parameters = {
@@ -104,9 +115,15 @@ class GBDTRegression(Regressor):
             "objective": OBJECTIVES[self.loss],
             "gamma": self.gamma,
         }
-        weight = training_weight(sample_weight, len(y))
-        data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
-        self.booster_ = xgboost.train(parameters, data, self.n_estimators)
+        self.booster_ = fit_rows(
+            partial(grow, parameters=parameters, rounds=self.n_estimators),
+            X,
+            client=client,
+            name=self.name,
+            dtype=np.float32,
+            y=y,
+            weight=weight,
+        )
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -12,11 +12,12 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Classifier, training_weight
+from fairfrontier.runtime.executor import hold, open_rows
+from fairfrontier.runtime.logistic import MOST_NEWTON, fit_logistic
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.registry import method
 
-SOLVERS = {"newton": "newton-cholesky", "lbfgs": "lbfgs"}
-MOST_NEWTON = 500
+SOLVERS = ("auto", "newton", "lbfgs")
 
 
 @method("linear")
@@ -65,6 +66,7 @@ class Linear(Classifier):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
+    takes_blocks: ClassVar[bool] = True
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
 
     state_arrays: ClassVar[tuple[str, ...]] = ("coefficient", "intercept")
@@ -84,18 +86,29 @@ class Linear(Classifier):
         """Raise ConfigError for invalid parameters."""
         self.require("penalty", self.penalty > 0, "a number above 0")
         self.require("class_weight", self.class_weight in (None, "balanced"), "balanced or null")
-        self.require("solver", self.solver in ("auto", *SOLVERS), "auto, newton or lbfgs")
+        self.require("solver", self.solver in SOLVERS, "auto, newton or lbfgs")
         self.require("folds", self.folds is None or self.folds >= 2, "2 or more, or null")
         if self.penalties is not None:
             several = len(self.penalties) > 0 and min(self.penalties) > 0
             self.require("penalties", several, "numbers above 0, or null")
             self.require("penalties", self.folds is not None, "folds too, to choose among them")
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Solve the problem; DataError when a class has fewer rows than there are folds."""
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        if self.folds is not None or self.solver == "lbfgs":
+            return "linear takes neither folds nor solver: lbfgs where rows stay in partitions."
+        if n_features * (n_classes if n_classes > 2 else 1) > MOST_NEWTON:
+            return f"linear takes at most {MOST_NEWTON} coefficients where rows stay in partitions."
+        return None
+
+    def fit(self, X: Any, y: Any, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Solve the problem for an array or Dask array of rows, which is read at every step.
+
+        DataError is raised when a class has fewer rows than there are folds, and where the steps do
+        not converge, as of features with huge numbers.
+        """
         self.check()
-        X, y = self.validate_training(X, y)
-        weight = training_weight(sample_weight, len(y))
+        X, y, weight, _ = self.read_training(X, y, sample_weight)
         if self.class_weight == "balanced":
             totals = np.bincount(y, weights=weight)
             weight = weight * (weight.sum() / (np.count_nonzero(totals) * totals))[y]
@@ -105,19 +118,20 @@ class Linear(Classifier):
         else:
             C = self._choose(X, y, weight, self.folds)
             self.penalty_ = 1.0 / (C * total)
-        model = LogisticRegression(C=C, max_iter=10_000, tol=1e-6, solver=self._choose_solver(X))
-        model.fit(X, y, sample_weight=weight)
-        if len(model.classes_) == 2:
-            self.coefficient_ = np.vstack([np.zeros_like(model.coef_), model.coef_])
-            self.intercept_ = np.concatenate([np.zeros(1), model.intercept_])
+        n_classes = self.classes_.size
+        few = X.shape[1] * (n_classes if n_classes > 2 else 1) <= MOST_NEWTON
+        if self.solver == "newton" or (self.solver == "auto" and few):
+            fitted = fit_logistic(open_rows(hold(X), y=y, weight=weight), n_classes, self.penalty_)
+            coefficient, intercept = fitted.coefficient, fitted.intercept
         else:
-            self.coefficient_, self.intercept_ = model.coef_, model.intercept_
+            model = LogisticRegression(C=C, max_iter=10_000, tol=1e-6)
+            model.fit(X, y, sample_weight=weight)
+            coefficient, intercept = model.coef_, model.intercept_
+        if n_classes == 2:
+            coefficient = np.vstack([np.zeros_like(coefficient), coefficient])
+            intercept = np.append(0.0, intercept)
+        self.coefficient_, self.intercept_ = coefficient, intercept
         return self
-
-    def _choose_solver(self, X: np.ndarray) -> str:
-        coefficients = X.shape[1] * (self.classes_.size if self.classes_.size > 2 else 1)
-        few = "newton" if coefficients <= MOST_NEWTON else "lbfgs"
-        return SOLVERS[few if self.solver == "auto" else self.solver]
 
     def _choose(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, folds: int) -> float:
         """Return the C of the best accuracy over the folds; of ties the strongest penalty."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
 from scipy.special import expit, softmax
 
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import Block, Rows, fit_rows
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import Classifier, training_weight
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.objective import Objective, read_costs
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.boosting import check_trees, read_tree_parameters
+from fairfrontier.train.tree.boosting import TreesOfBlocks, check_trees, grow, read_tree_parameters
 from fairfrontier.train.tree.rate_dual import RateProblem, solve_rates
 from fairfrontier.train.tree.rate_game import EVENTS
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # What models that learn the same trees may differ in.
 RULE = ("criterion", "objective", "bound")
@@ -72,7 +77,7 @@ class Learnt:
 
 @method("linear_post")
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearPost(Classifier):
+class LinearPost(TreesOfBlocks, Classifier):
     """Thresholds on the inferred label and group, which need no group to decide.
 
     max_h  E[g(X) h(X)]   subject to   max_k r_ek(h) − min_k r_ek(h) ≤ ε  for each event e,
@@ -190,20 +195,23 @@ class LinearPost(Classifier):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
     ) -> Self:
         """Learn the trees on rows X with labels y of two classes and their groups, and decide.
 
+        X may be a Dask array, whose rows the workers of a ``client`` hold, if there is one.
         ``groups``, int64, has shape (n_samples, n_attributes). ConfigError is raised for invalid
         parameters, and for ``attributes`` that are no columns of ``groups``; DataError when all
         rows are in one group; InputError for tables that are not numbers, weights of 0 alone, and
         other than two classes.
         """
         given = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        given["client"] = client
         type(self).fit_batch([self], [given])
         return self
 
@@ -219,12 +227,22 @@ class LinearPost(Classifier):
         shared: dict[tuple[int, ...], Learnt] = {}
         for model, given in zip(models, data, strict=True):
             model.check()
-            X, codes = model.validate_training(given["X"], given["y"], given["groups"])
+            client = given.get("client")
+            X, codes, weight, groups = model.read_training(
+                given["X"], given["y"], given.get("sample_weight"), given["groups"], client
+            )
             table = tuple(id(given.get(name)) for name in TABLE)
             if table not in shared:
-                weight = training_weight(given.get("sample_weight"), len(codes))
-                columns = choose_columns(given["groups"], model.attributes, model.name)
-                shared[table] = learn(model, grow_here(model), X, codes, columns, weight)
+                columns = choose_columns(groups, model.attributes, model.name)
+                shared[table] = fit_rows(
+                    partial(learn, model, y=codes, columns=columns, weight=weight),
+                    X,
+                    client=client,
+                    name=model.name,
+                    dtype=np.float32,
+                    y=codes,
+                    weight=weight,
+                )
             model.decide(shared[table])
 
     def decide(self, learnt: Learnt) -> None:
@@ -325,49 +343,30 @@ def calibrate(features: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Lo
     return Logistic(model.coefficient_, model.intercept_)
 
 
-@dataclass(frozen=True, eq=False)
-class Growing:
-    """How trees grow, and are asked, where the rows are: here, or in partitions.
-
-    ``boost`` maps rows, codes, weights and XGBoost's parameters beyond the model's own to trees;
-    ``ask`` is `ask_trees`, and ``extend`` is `extend` with a class for each row.
-    """
-
-    boost: Callable[..., xgboost.Booster]
-    ask: Callable[..., tuple[np.ndarray, np.ndarray]]
-    extend: Callable[[Any, np.ndarray], Any]
-
-
-def grow_here(model: LinearPost) -> Growing:
-    """Return how trees grow on rows in memory."""
-
-    def boost(rows: np.ndarray, codes: np.ndarray, weight: np.ndarray, **more: Any) -> Any:
-        data = xgboost.DMatrix(rows, codes, weight=weight, nthread=model.n_jobs)
-        return xgboost.train({**read_tree_parameters(model), **more}, data, model.n_estimators)
-
-    return Growing(boost, ask_trees, extend)
-
-
 def learn(
-    model: LinearPost,
-    growing: Growing,
-    X: Any,
-    y: np.ndarray,
-    columns: np.ndarray,
-    weight: np.ndarray,
+    model: LinearPost, rows: Rows, y: np.ndarray, columns: np.ndarray, weight: np.ndarray
 ) -> Learnt:
-    """Return trees for all rows, and what those of the other folds say of each row."""
+    """Return trees for all rows, and what those of the other folds say of each row.
+
+    ``rows`` have the columns y and weight, too.
+    """
     cells, group = number_cells(columns)
     if len(cells) < 2:
         raise DataError(
             "All training rows are in one group.", "Name an attribute with two groups or more."
         )
-    labelled = growing.extend(X, y)
+    parameters, rounds = read_tree_parameters(model), model.n_estimators
     many = {"objective": "multi:softprob", "num_class": len(cells)} if len(cells) > 2 else {}
+    rows = rows.attach(group=group)
 
-    def grow(kept: np.ndarray) -> tuple[xgboost.Booster, xgboost.Booster]:
-        label = growing.boost(X[kept], y[kept], weight[kept])
-        return label, growing.boost(labelled[kept], group[kept], weight[kept], **many)
+    def grow_both(kept: np.ndarray) -> tuple[xgboost.Booster, xgboost.Booster]:
+        some = rows.take(kept)
+        label = grow(some, parameters, rounds)
+        labelled = some.derive(_extend, width=rows.n_features + 1)
+        both = label, grow(labelled, parameters | many, rounds, label="group")
+        for each in (labelled, some):
+            each.drop()
+        return both
 
     drawn = derive_generator("linear_post", "fold", model.random_state).random(len(y))
     fold = np.empty(len(y), dtype=np.int64)
@@ -375,17 +374,35 @@ def learn(
     own, others = np.zeros((len(y), 1)), np.zeros((2, len(y), len(cells) if many else 1))
     for each in range(min(model.folds, len(y))):
         out = np.flatnonzero(fold == each)
-        trees = grow(np.flatnonzero(fold != each))
-        own[out], others[:, out] = growing.ask(*trees, X[out], model.n_jobs)
+        trees = grow_both(np.flatnonzero(fold != each))
+        unseen = rows.take(out)
+        asked = unseen.map(_ask, *(bytes(e.save_raw("ubj")) for e in trees), model.n_jobs)
+        margins = list(zip(*(found for found in asked if found is not None), strict=True))
+        own[out], others[:, out] = np.concatenate(margins[0]), np.concatenate(margins[1], axis=1)
+        unseen.drop()
     label_map = calibrate(np.column_stack([own, *others]), y, weight)
     given = np.where(y[:, None] == 1, others[1], others[0])
     group_map = calibrate(extend(np.column_stack([given, own]), y), group, weight)
-    rows = np.zeros((2, len(cells)))
-    np.add.at(rows, (y, group), weight)
+    counted = np.zeros((2, len(cells)))
+    np.add.at(counted, (y, group), weight)
     return Learnt(
-        guesser=Guesser(*grow(np.arange(len(y))), label_map, group_map),
+        guesser=Guesser(*grow_both(np.arange(len(y))), label_map, group_map),
         chance=join(label_map, group_map, own, others),
         weight=weight,
         cells=cells,
-        rows=rows,
+        rows=counted,
     )
+
+
+def _ask(
+    block: Block, label: bytes, group: bytes, n_jobs: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    if not len(block):
+        return None
+    label_trees, group_trees = (xgboost.Booster(model_file=bytearray(r)) for r in (label, group))
+    return ask_trees(label_trees, group_trees, block.X, n_jobs)
+
+
+def _extend(block: Block) -> Block:
+    """Return a block whose rows have their class as the last feature."""
+    return replace(block, X=extend(block.X, block["y"].astype(block.X.dtype)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Regressor, training_weight
+from fairfrontier.runtime.executor import Block, average_rows, hold, open_rows
+from fairfrontier.runtime.logistic import MOST_NEWTON, fit_logistic
+from fairfrontier.train.base import Regressor
 from fairfrontier.train.registry import method
 
 # C of fair regression: a prediction u stands for the probability σ(C (2u − 1)).
@@ -60,6 +61,11 @@ def invert_gram(gram: np.ndarray, penalty: float = 0.0) -> np.ndarray:
     kept = value > RANK * max(float(value[-1]), 0.0)
     inverse: np.ndarray = (vector[:, kept] / (value[kept] + penalty)) @ vector[:, kept].T
     return inverse
+
+
+def _add_products(block: Block, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    centred = block.X - mean
+    return gram(centred, block["weight"]), centred.T @ (block["weight"] * block["y"])
 
 
 class LinearModel(Regressor):
@@ -118,7 +124,7 @@ class LinearRegression(LinearModel):
     Notes
     -----
     O(n d² + d³) for least squares, which does not clip its predictions; the same for every Newton
-    step of the logistic loss, on two weighted copies of every row whose target is neither 0 nor 1.
+    step of the logistic loss.
     Newton steps converge in a few where L-BFGS takes hundreds, for the penalty is small.
 
     References
@@ -127,6 +133,7 @@ class LinearRegression(LinearModel):
     algorithms. ICML 2019, section 6 (unconstrained baselines).
     """
 
+    takes_blocks: ClassVar[bool] = True
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
 
     loss: RegressionLoss = "square"
@@ -139,33 +146,29 @@ class LinearRegression(LinearModel):
         bounded = self.penalty > 0 or self.loss == "square"
         self.require("penalty", bounded, "a number above 0: without, log-odds may be infinite")
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Solve in closed form, or by Newton's method."""
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
+        """Return why rows in blocks do not suit the method; see `Estimator`."""
+        if n_features > MOST_NEWTON:
+            return f"{self.name} takes at most {MOST_NEWTON} coefficients in partitions."
+        return None
+
+    def fit(self, X: Any, y: Any, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Solve in closed form, or by Newton's method, for an array or Dask array of rows."""
         self.check()
-        X, y = self.validate_training(X, y)
-        weight = training_weight(sample_weight, len(y))
+        X, y, weight, _ = self.read_training(X, y, sample_weight)
+        rows = open_rows(hold(X), y=y, weight=weight)
         if self.loss == "square":
-            centred, mean = centre(X, weight)
-            second = gram(centred, weight) / weight.sum()
-            slope = centred.T @ (weight * y) / weight.sum()
-            self.coefficient_ = invert_gram(second, self.penalty) @ slope
+            mean = average_rows(rows)
+            second, slope = rows.sum(_add_products, mean)
+            total = weight.sum()
+            self.coefficient_ = invert_gram(second / total, self.penalty) @ (slope / total)
             self.intercept_ = float(np.average(y, weights=weight) - mean @ self.coefficient_)
         else:
             refuse_targets(y, self.name)
-            self._fit_logistic(X, y, weight)
+            fitted = fit_logistic(rows, 2, self.penalty)
+            self.coefficient_ = fitted.coefficient[0]
+            self.intercept_ = float(fitted.intercept[0])
         return self
-
-    def _fit_logistic(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
-        label = np.repeat([1, 0], len(y))
-        share = np.concatenate([weight * y, weight * (1 - y)])
-        rows = np.flatnonzero(share > 0)
-        model = LogisticRegression(
-            C=1.0 / (self.penalty * float(weight.sum())),
-            solver="newton-cholesky",
-            max_iter=1000,
-            tol=1e-6,
-        ).fit(X[rows % len(y)], label[rows], sample_weight=share[rows])
-        self.coefficient_, self.intercept_ = model.coef_[0], float(model.intercept_[0])
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""

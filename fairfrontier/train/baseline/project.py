@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @method("project")
@@ -44,16 +46,17 @@ class Project(BoostedTrees):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
     ) -> Self:
         """Boost trees on the projected rows."""
-        X, codes = self.validate_training(X, y)
+        X, codes, weight, _ = self.read_training(X, y, sample_weight, client=client)
         self.sigma_ = metric.sigma
-        return self._boost(X, codes, training_weight(sample_weight, len(codes)))
+        return self._boost(X, codes, weight, client)
 
     def _project(self, X: np.ndarray) -> np.ndarray:
         return np.asarray(X @ self.sigma_)

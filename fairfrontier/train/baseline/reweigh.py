@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.train.base import training_weight
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def independence_weights(group: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -62,14 +64,15 @@ class Reweigh(BoostedTrees):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
     ) -> Self:
         """Weigh the rows by group and label, then boost."""
-        X, codes = self.validate_training(X, y, groups)
-        weight = training_weight(sample_weight, len(codes))
+        X, codes, weight, groups = self.read_training(X, y, sample_weight, groups, client)
         group = take_attribute(groups, self.attribute)
-        return self._boost(X, codes, weight * independence_weights(group, codes, weight))
+        factor = independence_weights(group, codes, weight)
+        return self._boost(X, codes, weight * factor, client)

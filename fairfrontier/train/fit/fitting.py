@@ -19,7 +19,7 @@ from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import give_metric, load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import describe
-from fairfrontier.train.fit.post_processing import fit_behind
+from fairfrontier.train.fit.post_processing import fit_behind, fit_behind_blocks
 from fairfrontier.train.fit.score_file import read_scores, write_scores
 from fairfrontier.train.fit.training import Fitted, create_model, train
 from fairfrontier.train.prediction import Prediction
@@ -121,12 +121,6 @@ def _train(
             )
             for member, split in zip(members, splits, strict=True)
         ]
-        if group.is_collection(home):
-            from fairfrontier.train.fit.collection import train_collections
-
-            return train_collections(
-                models, splits, give_metric_once, client, progress, group.objective
-            )
         return train(models, splits, give_metric_once, client, progress, group.objective)
 
 
@@ -150,9 +144,7 @@ def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:
             load = partial(load_model, base / f"model-{number}")
             stored = read_scores(base / f"scores-{number}.npz")
             if group.is_collection(home):
-                from fairfrontier.train.fit.collection import fit_behind_collection
-
-                predictions.append(fit_behind_collection(processor, load(), stored, split))
+                predictions.append(fit_behind_blocks(processor, load(), stored, split))
             else:
                 predictions.append(fit_behind(processor, load, stored, split))
             processors.append(processor)

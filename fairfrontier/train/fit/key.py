@@ -30,8 +30,9 @@ WITHIN = (
     "fairfrontier.metric.fair_metric",
     "fairfrontier.prepare.splitting.perturbation",
     "fairfrontier.runtime.arrays",
-    "fairfrontier.runtime.cluster.logistic",
-    "fairfrontier.runtime.cluster.partition",
+    "fairfrontier.runtime.collective",
+    "fairfrontier.runtime.executor",
+    "fairfrontier.runtime.logistic",
     "fairfrontier.runtime.seeds",
 )
 # Write and read what was fitted, in a ``FORMAT`` that is part of the key.
@@ -61,7 +62,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
             "base": key(group.base, store, home),
             "then": group.then,
             "data": [_digest_scored(group, member, store, home) for member in group.members],
-            "source": _digest_source(post_processing.__name__, [rule], group, store, home),
+            "source": _digest_source(post_processing.__name__, [rule], store),
         }
     cls = METHODS.find(group.estimator)
     return {
@@ -73,9 +74,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         "threads": group.threads,
         **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
-        "source": _digest_source(
-            training.__name__, [cls, *_find_learners(group, cls)], group, store, home
-        ),
+        "source": _digest_source(training.__name__, [cls, *_find_learners(group, cls)], store),
         "libraries": _versions(),
     }
 
@@ -100,13 +99,8 @@ def _find_learners(group: FitGroup, cls: type[Estimator]) -> list[type[Estimator
     ]
 
 
-def _digest_source(
-    module: str, methods: Sequence[type[Estimator]], group: FitGroup, store: Store, home: Path
-) -> str:
+def _digest_source(module: str, methods: Sequence[type[Estimator]], store: Store) -> str:
     modules = [module, score_file.__name__, *(cls.__module__ for cls in methods)]
-    if group.is_collection(home):
-        # It imports methods, which other fits of them do without.
-        modules.append("fairfrontier.train.fit.collection")
     return source_digest(modules, within=WITHIN, without=WITHOUT, store=store)
 
 

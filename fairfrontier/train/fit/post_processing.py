@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.executor import Block
 from fairfrontier.train.base import Estimator
+from fairfrontier.train.fit.training import fill_part, map_parts
 from fairfrontier.train.postprocess.base import PostProcessor, number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed, fit_processor, require_calibration
 from fairfrontier.train.prediction import (
@@ -51,6 +55,34 @@ def fit_behind(
             processor, split, split.validation, decided[fitted], stored[fitted].score
         )
     return decided
+
+
+def fit_behind_blocks(
+    processor: PostProcessor, model: Estimator, stored: Mapping[str, Prediction], split: Split
+) -> dict[str, Prediction]:
+    """Fit a post-processor on stored scores, as `fit_behind` does, where rows stay in partitions.
+
+    Only the counterfactual versions are scored again, block by block.
+    """
+    bare = {name: replace(part, counterfactuals={}) for name, part in split.parts()}
+    decided = fit_behind(processor, lambda: model, stored, split.replace(**bare))
+    variants = map_parts(_predict_variants, PostProcessed(model, processor), dict(split.parts()))
+    return {
+        name: replace(
+            part,
+            counterfactuals=variants[name].counterfactuals,
+            counterfactual_scores=(variants if processor.rescores else stored)[
+                name
+            ].counterfactual_scores,
+        )
+        for name, part in decided.items()
+    }
+
+
+def _predict_variants(block: Block, model: Any, part: Part) -> Prediction:
+    decided, scored = predict_variants(deepcopy(model), fill_part(part, block))
+    nothing = np.empty(0)
+    return Prediction(nothing, nothing, dict(decided), counterfactual_scores=dict(scored))
 
 
 def _decide(

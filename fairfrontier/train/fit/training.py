@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.executor import Block, LazyRows, hold, is_collection, open_rows
 from fairfrontier.train.base import Classifier, Estimator
 from fairfrontier.train.objective import Objective
 from fairfrontier.train.prediction import Prediction, predict_part
@@ -19,6 +21,8 @@ from fairfrontier.train.registry import METHODS, create, name_columns
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from fairfrontier.prepare.splitting.counterfactual import Edits
 
 # Parts of the training rows, each scored by a model of the others, where no part is for validation.
 FOLDS = 5
@@ -64,7 +68,10 @@ def train(
     train distributed, ``progress`` is called with (steps done, steps). Cuts are chosen for the
     ``objective``, where there is one.
     """
-    reasons = [model.supports(split) for model, split in zip(models, splits, strict=True)]
+    reasons = (
+        model.supports(split) or find_reason(model, split, client, objective)
+        for model, split in zip(models, splits, strict=True)
+    )
     reason = next((reason for reason in reasons if reason is not None), None)
     if reason is not None:
         return Fitted((), (), reason)
@@ -89,15 +96,122 @@ def train(
     for model, split in zip(models, splits, strict=True):
         model.name_features(split.feature_names)
     predictions = [
-        {name: predict_part(model, part) for name, part in split.parts()}
+        predict_parts(model, dict(split.parts()))
         for model, split in zip(models, splits, strict=True)
     ]
     return Fitted(models, predictions)
 
 
+def find_reason(
+    model: Any, split: Split, client: Client | None, objective: Objective | None = None
+) -> str | None:
+    """Return why a method cannot be trained on rows in partitions; None if it can, or in memory."""
+    if not is_collection(split.train.X):
+        return None
+    reason = model.needs_all_rows(*split.train.X.shape, len(split.train.classes))
+    if reason is None and split.validation is None:
+        if objective is not None and chooses_cut(type(model)) and split.task == "binary":
+            return f"{model.name} chooses its cut on validation rows where rows stay in partitions."
+        if getattr(model, "early_stopping", None) is not None:
+            return (
+                f"{model.name} stops early on validation rows where rows stay in partitions: "
+                "declare some, or set early_stopping: null."
+            )
+    if reason is None and model.needs_workers and client is None:
+        return f"{model.name} trains on partitions that workers hold: choose --cluster local."
+    return reason  # type: ignore[no-any-return]
+
+
+def predict_parts(model: Any, parts: Mapping[str, Part]) -> dict[str, Prediction]:
+    """Return the predictions of a model on parts; see `predict_part`.
+
+    Of parts whose X is a Dask array by one pass over the source for all of them; only scores and
+    decisions come to this process.
+    """
+    if not any(is_collection(part.X) for part in parts.values()):
+        return {name: predict_part(model, part) for name, part in parts.items()}
+    return map_parts(_predict, model, parts)
+
+
+def map_parts(
+    function: Callable[..., Prediction], model: Any, parts: Mapping[str, Part]
+) -> dict[str, Prediction]:
+    """Return the function's predictions of the model on every block of parts, computed together."""
+    import dask
+
+    planned = {}
+    for name, part in parts.items():
+        rows = cast("LazyRows", open_rows(hold(part.X), ids=part.ids, groups=part.groups))
+        planned[name] = rows.plan(function, model, _empty(part))
+    (computed,) = dask.compute(planned)
+    return {name: _join(pieces) for name, pieces in computed.items()}
+
+
+def _empty(part: Part) -> Part:
+    """Return a part without rows, which travels with a function."""
+    fields = ("ids", "y", "protected", "weight", "true_groups")
+    none: dict[str, Any] = dict.fromkeys(fields)
+    return _fill(replace(part, **none), None, None, None)
+
+
+def _fill(part: Part, X: Any, ids: Any, groups: Any) -> Part:
+    """Return a part with the rows of one partition."""
+    sets = {
+        key: replace(cast("Edits", each), X=X, groups=groups)
+        for key, each in part.counterfactuals.items()
+    }
+    return replace(part, X=X, ids=ids, groups=groups, counterfactuals=sets)
+
+
+def fill_part(part: Part, block: Block) -> Part:
+    """Return a part without rows with those of a block."""
+    return _fill(part, block.X, block["ids"], block["groups"])
+
+
+def _predict(block: Block, model: Any, part: Part) -> Prediction:
+    # Workers with several threads share it, and XGBoost's boosters are set at every prediction.
+    found = predict_part(deepcopy(model), fill_part(part, block))
+    # A view of a dictionary cannot travel.
+    return replace(
+        found,
+        counterfactuals=dict(found.counterfactuals),
+        counterfactual_scores=dict(found.counterfactual_scores),
+    )
+
+
+def _join(pieces: Sequence[Prediction]) -> Prediction:
+    """Return the predictions of partitions, one after the other, as one."""
+    first = pieces[0]
+    return Prediction(
+        score=np.concatenate([piece.score for piece in pieces]),
+        decision=np.concatenate([piece.decision for piece in pieces]),
+        counterfactuals={
+            key: tuple(
+                (name, np.concatenate([piece.counterfactuals[key][at][1] for piece in pieces]))
+                for at, (name, _) in enumerate(variants)
+            )
+            for key, variants in first.counterfactuals.items()
+        },
+        components=(
+            None
+            if first.components is None
+            else np.concatenate([np.asarray(piece.components) for piece in pieces])
+        ),
+        probability=first.probability,
+        counterfactual_scores={
+            key: tuple(
+                np.concatenate([piece.counterfactual_scores[key][at] for piece in pieces])
+                for at in range(len(scores))
+            )
+            for key, scores in first.counterfactual_scores.items()
+        },
+    )
+
+
 def _hold_out(model: Estimator, split: Split) -> Split:
     """Return the split, with a fifth of the training rows for validation to stop early on."""
-    if getattr(model, "early_stopping", None) is None or split.validation is not None:
+    watches = getattr(model, "early_stopping", None) is not None
+    if not watches or split.validation is not None or is_collection(split.train.X):
         return split
     part = split.train
     labels = part.y if part.classes else np.zeros_like(part.y)
@@ -121,7 +235,8 @@ def _tune_cut(
         return
     if split.validation is not None:
         part = split.validation
-        score = _score(model, part)
+        bare = replace(part, counterfactuals={})
+        score = predict_parts(model, {part.name: bare})[part.name].score
     else:
         part = split.train
         folds = min(FOLDS, int(np.bincount(part.y.astype(np.int64)).min()))
@@ -133,12 +248,9 @@ def _tune_cut(
             rows = split.replace(train=part.take(fitted))
             given = {"metric": keywords.get("metric"), "client": keywords.get("client")}
             copy = clone(model).fit(**select_keywords(type(model), rows, **given))
-            score[held_out] = _score(copy, part.take(held_out))
+            rest = replace(part.take(held_out), counterfactuals={})
+            score[held_out] = predict_part(copy, rest).score
     model.tune_cut(score, part.y, part.weight, objective)
-
-
-def _score(model: Classifier, part: Part) -> np.ndarray:
-    return predict_part(model, replace(part, counterfactuals={})).score
 
 
 def select_keywords(
@@ -158,4 +270,4 @@ def select_keywords(
     chosen = {
         name: value for name, value in known.items() if name in cls.fit_takes and value is not None
     }
-    return {"X": train.X, "y": train.y, **chosen}
+    return {"X": hold(train.X), "y": train.y, **chosen}

@@ -12,12 +12,11 @@ import numpy as np
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.cluster.partition import average_rows, hold, sum_partitions
+from fairfrontier.runtime.executor import Block, hold, open_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import TrainingWarning, unit_weight
-from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.attack import AttackedRows, AttackSetting, Objective, attack
-from fairfrontier.train.individual.budget import check_budget, find_budget, measure_spread
+from fairfrontier.train.individual.budget import check_budget, find_budget
 from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Tables
 from fairfrontier.train.neural.network import Network
 
@@ -121,20 +120,21 @@ class Robust(NeuralNetwork):
 
 
 def _measure_spreads(X: Array, mass: np.ndarray, maps: Sequence[np.ndarray]) -> list[float]:
-    """Return `measure_spread` of X M for each map M; of a Dask array X in two passes."""
-    if not is_collection(X):
-        return [measure_spread(X @ each, mass) for each in maps]
-    rows = hold(X)
-    mean = average_rows(rows, mass)
-    totals = sum_partitions(_add_squares, rows, (mass,), (mean, maps))
-    return [2.0 * float(total) for total in totals]
+    """Return `measure_spread` of X M for each map M, in two passes over the rows."""
+    rows = open_rows(hold(X), mass=mass)
+    means = rows.sum(_sum_images, maps)
+    return [2.0 * float(total) for total in rows.sum(_sum_squares, maps, means)]
 
 
-def _add_squares(
-    X: np.ndarray, mass: np.ndarray, mean: np.ndarray, maps: Sequence[np.ndarray]
+def _sum_images(block: Block, maps: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(np.sum(block["mass"][:, None] * (block.X @ each), axis=0) for each in maps)
+
+
+def _sum_squares(
+    block: Block, maps: Sequence[np.ndarray], means: Sequence[np.ndarray]
 ) -> tuple[float, ...]:
-    centred = X - mean
-    return tuple(float(mass @ np.sum((centred @ each) ** 2, axis=1)) for each in maps)
+    centred = [block.X @ each - mean for each, mean in zip(maps, means, strict=True)]
+    return tuple(float(np.sum(block["mass"][:, None] * each * each)) for each in centred)
 
 
 class Adversary:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.runtime.cluster.partition import hold, map_partitions
+from fairfrontier.runtime.executor import hold, open_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +48,10 @@ def gather_rows(table: Mapping[str, Any], drawn: np.ndarray, dtype: str) -> dict
     those of counterfactual sets, whose versions are made of the gathered rows.
     """
     X = table["X"]
-    values = np.concatenate(map_partitions(_take, hold(X), (drawn,), (dtype,)))
-    rows = DrawnRows(np.flatnonzero(drawn), values, X.shape)
+    numbers = np.flatnonzero(drawn)
+    rows = DrawnRows(numbers, open_rows(hold(X)).read(numbers, dtype), X.shape)
     sets = table.get("counterfactuals")
     if sets is None:
         return {**table, "X": rows}
     edited = {key: replace(each, X=rows) for key, each in sets.items()}
     return {**table, "X": rows, "counterfactuals": edited}
-
-
-def _take(X: np.ndarray, drawn: np.ndarray, dtype: str) -> np.ndarray:
-    rows: np.ndarray = X[drawn].astype(dtype)
-    return rows

@@ -15,14 +15,12 @@ from fairfrontier.runtime.arrays import (
     array_namespace,
     as_backend,
     choose_backend,
-    to_host,
     to_numpy,
 )
-from fairfrontier.runtime.cluster.partition import hold, map_partitions
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.runtime.executor import Block, hold, is_collection, open_rows
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import Classifier, training_weight
-from fairfrontier.train.dask.collection import is_collection
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.neural.drawn import DrawnRows, gather_rows
 from fairfrontier.train.neural.minibatch import BalancedRows
 from fairfrontier.train.neural.network import (
@@ -199,7 +197,7 @@ class NeuralNetwork(Classifier):
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Weights apply to the loss of drawn rows: repeating a row is another draw.
     weights_are_counts: ClassVar[bool] = False
-    takes_collections: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
     batched: ClassVar[bool] = True
     plain: ClassVar[str] = "nn"
     # Parameters in which the models of a batch may differ.
@@ -315,7 +313,7 @@ class NeuralNetwork(Classifier):
                 for position, (model, watched) in enumerate(zip(models, stops, strict=True)):
                     if watched is not None and not watched.is_over:
                         net = take_model(network, position)
-                        watched.add(_predict_watched(net, watched.X))
+                        watched.add(np.concatenate(open_rows(watched.X).map(_predict_block, net)))
                         if watched.best == len(watched.losses):
                             model.network_ = net
                 if all(watched is not None and watched.is_over for watched in stops):
@@ -333,16 +331,13 @@ class NeuralNetwork(Classifier):
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data with rows and labels as arrays of numbers and codes."""
-        X, y = data["X"], data["y"]
-        if is_collection(X):
-            X, codes = to_host(X), self.learn_target(to_numpy(y))
-            self.n_features_in_ = int(X.shape[1])
-        else:
-            X, codes = self.validate_training(X, y, data.get("groups"))
         weight = data.get("sample_weight")
-        if weight is not None:
-            weight = training_weight(weight, len(codes))
-        return {**data, "X": X, "y": codes, "sample_weight": weight}
+        X, codes, mass, groups = self.read_training(
+            data["X"], data["y"], weight, data.get("groups")
+        )
+        given = {} if groups is None else {"groups": groups}
+        weight = None if weight is None else mass
+        return {**data, **given, "X": X, "y": codes, "sample_weight": weight}
 
     def _start_drawing(self, y: np.ndarray) -> BalancedRows:
         return BalancedRows(
@@ -367,7 +362,7 @@ class NeuralNetwork(Classifier):
                 total = np.bincount(begun.y, weights=begun.weight)
                 begun.weight /= np.maximum(total, np.finfo(float).tiny)[begun.y]
             rows = self._project(begun.X)
-            begun.X = hold(rows) if is_collection(rows) else rows
+            begun.X = hold(rows)
         return begun
 
     def _fit(self, data: Mapping[str, Any], progress: Progress | None) -> Self:
@@ -440,10 +435,8 @@ def predict_logits(rows: np.ndarray, network: Network) -> np.ndarray:
     return rounded
 
 
-def _predict_watched(network: Network, X: Array) -> np.ndarray:
-    if is_collection(X):
-        return np.concatenate(map_partitions(predict_logits, X, (), (network,)))
-    return predict_logits(X, network)
+def _predict_block(block: Block, network: Network) -> np.ndarray:
+    return predict_logits(block.X, network)
 
 
 def take_model(network: Network, position: int) -> Network:

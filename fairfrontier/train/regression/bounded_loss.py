@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fairfrontier.runtime.executor import Block, Rows
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle.oracle import Response, RiskOracle
+from fairfrontier.train.regression.oracle.oracle import RiskOracle
+from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.problem import (
     ConstrainedProblem,
     Solution,
@@ -32,21 +34,25 @@ CONSTANTS = np.linspace(0.0, 1.0, 21)
 class BoundedLossProblem(ConstrainedProblem):
     """min_Q Ê[ℓ(Y, f(X))]  s.t.  Ê[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a.
 
-    ``value`` takes predictions, shape (n_samples,), to the rows' losses. The rate of the schedule
-    ``theory`` is ν / (2B).
+    Rows have the column ``y``, labels in [0, 1]. The rate of the schedule ``theory`` is ν / (2B).
     """
 
-    value: Callable[[np.ndarray], np.ndarray]
+    loss: Loss
 
-    def sum_group_losses(self, response: Response) -> np.ndarray:
-        """Return the mean loss of each group, shape (n_groups,)."""
-        rows = self.weight * self.value(response.score)
-        sums: np.ndarray = np.bincount(self.group, weights=rows, minlength=self.share.size)
+    def judge(self, predictor: Predictor) -> np.ndarray:
+        """Return the mean loss of each group, shape (n_groups,), of clipped predictions."""
+        sums = self.rows.sum(_sum_losses, predictor, self.loss, self.share.size)
         losses: np.ndarray = sums / self.share
         return losses
 
 
+def _sum_losses(block: Block, predictor: Predictor, loss: Loss, n_groups: int) -> np.ndarray:
+    value = loss.value(block["y"], np.clip(predictor.score(block.X), 0.0, 1.0))
+    return np.bincount(block["group"], weights=block["share"] * value, minlength=n_groups)
+
+
 def build_bounded_loss(
+    rows: Rows,
     y: np.ndarray,
     group: np.ndarray,
     weight: np.ndarray,
@@ -59,7 +65,7 @@ def build_bounded_loss(
     inflation: float = 0.0,
     schedule: Schedule = "adaptive",
 ) -> BoundedLossProblem:
-    """Make the problem of rows with labels in [0, 1]; arguments as for ``build_parity``.
+    """Make the problem of rows, given their labels in [0, 1]; arguments as for ``build_parity``.
 
     The budgets ζ_a bound values of the scaled loss, which lie in [0, 1] whatever the labels' range.
     By default B is 100 / max{min_a ζ_a, .001}, so that accepted bounds are exceeded by little more
@@ -70,7 +76,8 @@ def build_bounded_loss(
         tolerance = choose_tolerance(loss.value(y[:, None], CONSTANTS[None, :]), weight)
     return BoundedLossProblem(
         **fields,
-        value=lambda score: np.asarray(loss.value(y, np.clip(score, 0.0, 1.0))),
+        rows=rows.attach(y=y, group=group, weight=weight, share=weight / weight.sum()),
+        loss=loss,
         radius=100.0 / min(max(least, 1e-3), 1.0) if radius is None else radius,
         tolerance=tolerance,
         iterations=iterations,
@@ -100,9 +107,9 @@ def solve_bounded_loss(
     n_groups = problem.share.size
 
     def judge(factor: np.ndarray) -> Column:
-        response = oracle.minimise(factor)
-        losses = problem.sum_group_losses(response)
-        return Column(float(problem.share @ losses), losses, response.predictor)
+        predictor = oracle.minimise(factor)
+        losses = problem.judge(predictor)
+        return Column(float(problem.share @ losses), losses, predictor)
 
     # No group may lose all weight: a design of one group's rows alone can be singular.
     single = [judge(np.where(np.arange(n_groups) == a, 1.0, 1e-6)) for a in range(n_groups)]

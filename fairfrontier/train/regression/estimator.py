@@ -11,13 +11,12 @@ import numpy as np
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import DataError, StoreError
-from fairfrontier.train.base import Regressor, training_weight
-from fairfrontier.train.dask.collection import is_collection
+from fairfrontier.runtime.executor import Block, Rows, fit_rows
+from fairfrontier.train.base import Regressor
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.regression.bounded_loss import build_bounded_loss
-from fairfrontier.train.regression.collection import fit_collection
 from fairfrontier.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from fairfrontier.train.regression.mixture import MixtureEstimator
 from fairfrontier.train.regression.oracle.oracle import Variant
@@ -155,7 +154,7 @@ class Reduction(MixtureEstimator):
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     # Rounding to levels can turn a difference in the last digits into another best response.
     weights_are_counts: ClassVar[bool] = False
-    takes_collections: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
     paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
     example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
     state_arrays: ClassVar[tuple[str, ...]] = (
@@ -235,10 +234,10 @@ class Reduction(MixtureEstimator):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
-        groups: np.ndarray,
+        groups: Any,
         sample_weight: np.ndarray | None = None,
         client: Client | None = None,
         progress: Progress | None = None,
@@ -248,15 +247,17 @@ class Reduction(MixtureEstimator):
         Parameters
         ----------
         X : ndarray or dask array of float64, shape (n_samples, n_features)
-            The rows of a Dask array stay with the workers, a partition each; see ``collection``.
+            The rows of a Dask array stay with the workers, and sums over them come back: in a call
+            of least squares the histograms of the predictions alone.
         y : ndarray or dask array, shape (n_samples,)
-            Numbers within ``label_range``, or labels of two classes; of a Dask array 0 and 1.
+            Numbers within ``label_range``, or labels of two classes.
         groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             How many rows each stands for: their sum is the sample size of the default tolerance and
             of ``inflation``, and scales the trees' penalties.
         client : distributed.Client, optional
-            Required for Dask arrays, whose rows its workers hold; not used for rows in memory.
+            For the workers that hold the rows of a Dask array; without one its blocks are computed
+            here at every pass. Not used for rows in memory.
         progress : callable, optional
             Called with (iterations done, iterations).
 
@@ -271,17 +272,7 @@ class Reduction(MixtureEstimator):
             When workers that hold rows were lost, and again at a second try.
         """
         self.check()
-        if is_collection(X):
-            # In memory the default would be the envelope, which needs all rows in one place.
-            chosen = self.oracle is not None or read_oracle(self.setting())[0] != "envelope"
-            self.require("oracle", chosen, "another for this loss of Dask arrays, ls for example")
-            arrays = (X, y, groups, sample_weight)
-            self._keep(*fit_collection(self.setting(), *arrays, client, progress))
-            self.n_features_in_ = int(X.shape[1])
-            if "binary" in self.task:
-                self.classes_ = np.arange(2)
-            return self
-        X, y = self.validate_training(X, y, groups)
+        X, y, weight, groups = self.read_training(X, y, sample_weight, groups, client)
         setting = self.setting()
         label, loss = scale_labels(y, *setting.label_range), setting.loss
         if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
@@ -289,22 +280,36 @@ class Reduction(MixtureEstimator):
                 "Some labels lie between the two of the logistic loss.",
                 "Choose the square loss, or labels 0 and 1.",
             )
-        X = np.asarray(X, dtype=np.float64)
-        weight = training_weight(sample_weight, len(y))
-        used = weight > 0
-        if not used.all():
-            X, label, weight, groups = X[used], label[used], weight[used], groups[used]
-        levels, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
+        used = np.flatnonzero(weight > 0)
+        label, weight = label[used], weight[used]
+        levels, group = np.unique(take_attribute(groups, self.attribute)[used], return_inverse=True)
         terms = setting.find_terms(levels)
-        if self.constraint == "statistical_parity":
-            parity = build_parity(label, group, weight, n_grid=self.n_grid, **terms)
-            oracle = choose_oracle(setting, parity, X, weight)
-            self._keep(levels, *solve_reduction(parity, oracle, progress))
-        else:
-            bounded = build_bounded_loss(label, group, weight, **terms)
-            risk_oracle = choose_risk_oracle(setting, bounded, X, label, weight)
-            self._keep(levels, *solve_reduction(bounded, risk_oracle, progress))
+
+        def play(rows: Rows) -> tuple[Solution, Report]:
+            if used.size < rows.n_samples:
+                rows = rows.take(used)
+            if self.constraint == "statistical_parity":
+                parity = build_parity(rows, label, group, weight, n_grid=self.n_grid, **terms)
+                return solve_reduction(parity, choose_oracle(setting, parity), progress)
+            bounded = build_bounded_loss(rows, label, group, weight, **terms)
+            oracle = choose_risk_oracle(setting, bounded, weight, group)
+            return solve_reduction(bounded, oracle, progress)
+
+        solved = fit_rows(play, X, client=client, name=self.name, prepare=_widen)
+        self._keep(levels, *solved)
         return self
+
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        kind, _ = read_oracle(self.setting())
+        able = isinstance(self.learner, str) and self.learner in ("linear", "xgboost")
+        if kind in ("ls", "lr") and able:
+            return None
+        what = f"oracle {kind}" if able else f"learner {self.learner!r}"
+        return (
+            f"{self.name} needs all rows in one process's memory for the {what}; in partitions "
+            "there are the oracles ls and lr of the learners linear and xgboost."
+        )
 
     def setting(self) -> ReductionSetting:
         """Return the parameters, with the loss and the label range resolved."""
@@ -357,6 +362,10 @@ class Reduction(MixtureEstimator):
         if self.loss == "poisson" and self.shape is None and low > 0:
             return LOSSES["poisson"](low / (high - low))
         return find_loss(self.loss or self.default_loss, self.shape)
+
+
+def _widen(block: Block) -> Block:
+    return replace(block, X=np.asarray(block.X, dtype=np.float64))
 
 
 @method("fair_regression")

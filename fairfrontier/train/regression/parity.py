@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairfrontier.runtime.executor import Block, Rows
 from fairfrontier.train.regression.grid import (
-    LabelGrid,
     accumulate_costs,
     choose_targets,
     count_levels,
@@ -19,8 +19,8 @@ from fairfrontier.train.regression.grid import (
     tabulate_loss,
 )
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle.oracle import Costs, Oracle, Response
-from fairfrontier.train.regression.predictor import ConstantPredictor
+from fairfrontier.train.regression.oracle.oracle import Costs, Oracle
+from fairfrontier.train.regression.predictor import ConstantPredictor, Predictor
 from fairfrontier.train.regression.problem import (
     ConstrainedProblem,
     Solution,
@@ -40,21 +40,19 @@ from fairfrontier.train.regression.saddle import (
 class ParityProblem(ConstrainedProblem):
     """min_Q Ê[ℓ_α(Y, f(X))]  s.t.  |P̂[f ≥ z | A = a] − P̂[f ≥ z]| ≤ ε_a for all a and z ∈ Z.
 
-    The rate of the schedule ``theory`` is ν / (8B).
+    Rows have the column ``cell``, a_i · n_labels + ỹ_i. The rate of the schedule ``theory`` is
+    ν / (8B).
 
     Attributes
     ----------
     table : ndarray of float64, shape (n_labels, N + 1)
         ℓ_α of each label cell at each level.
-    labels : LabelGrid
-        Cells of the labels.
-    cell : ndarray of int64, shape (n_samples,)
-        a_i · n_labels + ỹ_i of each row.
+    mass : ndarray of float64, shape (n_labels,)
+        Weight of the rows of each label cell; adds up to 1.
     """
 
     table: np.ndarray
-    labels: LabelGrid
-    cell: np.ndarray
+    mass: np.ndarray
 
     @property
     def n_grid(self) -> int:
@@ -66,12 +64,27 @@ class ParityProblem(ConstrainedProblem):
         """Number of pairs of a group and a label."""
         return int(self.share.size * self.table.shape[0])
 
-    def judge(self, response: Response) -> tuple[float, np.ndarray]:
-        """Return ``judge`` of an oracle's response; overridden where rows are on workers."""
-        return judge(self, response.score)
+    def judge(self, predictor: Predictor) -> tuple[float, np.ndarray]:
+        """Return the discretised loss and γ̂, shape (n_groups, N), of predictions rounded down.
+
+        O(n + n_groups · N); (n_labels + n_groups)(N + 1) numbers come from every block.
+        """
+        sizes = (self.share.size, self.table.shape[0], self.n_grid)
+        joint, counts = self.rows.sum(_count_levels, predictor, *sizes)
+        return float(np.sum(joint * self.table)), measure_parity(counts)
+
+
+def _count_levels(
+    block: Block, predictor: Predictor, n_groups: int, n_labels: int, n_grid: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of levels by label and by group."""
+    level, weight = round_down(predictor.score(block.X), n_grid), block["share"]
+    by_label = count_levels(level, block["cell"] % n_labels, weight, n_labels, n_grid)
+    return by_label, count_levels(level, block["group"], weight, n_groups, n_grid)
 
 
 def build_parity(
+    rows: Rows,
     y: np.ndarray,
     group: np.ndarray,
     weight: np.ndarray,
@@ -85,7 +98,7 @@ def build_parity(
     inflation: float = 0.0,
     schedule: Schedule = "adaptive",
 ) -> ParityProblem:
-    """Make the problem of rows with labels in [0, 1] and group codes 0, …, n_groups − 1.
+    """Make the problem of rows, given their labels in [0, 1] and group codes 0, …, n_groups − 1.
 
     By default B is 1 / max{min_a ε_a, .01}: multipliers of an optimum sum to at most (largest loss
     of a constant) / min_a ε_a. For the other parameters see `Reduction`, for what is refused
@@ -96,11 +109,12 @@ def build_parity(
     table = tabulate_loss(loss, labels.value, n_grid)
     if tolerance is None:
         tolerance = choose_tolerance(table[labels.code], weight)
+    share, cell = weight / weight.sum(), group * table.shape[0] + labels.code
     return ParityProblem(
         **fields,
+        rows=rows.attach(group=group, weight=weight, share=share, cell=cell),
         table=table,
-        labels=labels,
-        cell=group * table.shape[0] + labels.code,
+        mass=np.bincount(labels.code, weights=share, minlength=table.shape[0]),
         radius=1.0 / max(least, 0.01) if radius is None else radius,
         tolerance=tolerance,
         iterations=iterations,
@@ -111,19 +125,7 @@ def build_parity(
 def find_costs(problem: ParityProblem, multiplier: np.ndarray) -> Costs:
     """Return the costs that an oracle minimises for λ⁺ − λ⁻, shape (n_groups, N)."""
     total = accumulate_costs(problem.table, multiplier, problem.share)
-    return Costs(total, choose_targets(total), problem.cell)
-
-
-def judge(problem: ParityProblem, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the discretised loss and γ̂, shape (n_groups, N), of predictions rounded down.
-
-    One bincount over (group, level) and one over (label, level): O(n + n_groups · N).
-    """
-    n_grid, n_labels = problem.n_grid, problem.table.shape[0]
-    level = round_down(score, n_grid)
-    joint = count_levels(level, problem.labels.code, problem.weight, n_labels, n_grid)
-    counts = count_levels(level, problem.group, problem.weight, problem.share.size, n_grid)
-    return float(np.sum(joint * problem.table)), measure_parity(counts)
+    return Costs(total, choose_targets(total))
 
 
 def solve_parity(
@@ -147,11 +149,9 @@ def solve_parity(
 
     def respond(multiplier: np.ndarray) -> Column:
         upper, lower = multiplier.reshape(2, *shape)
-        response = oracle.respond(find_costs(problem, upper - lower))
-        loss, parity = problem.judge(response)
-        return Column(
-            loss, np.concatenate([parity.reshape(-1), -parity.reshape(-1)]), response.predictor
-        )
+        predictor = oracle.respond(find_costs(problem, upper - lower))
+        loss, parity = problem.judge(predictor)
+        return Column(loss, np.concatenate([parity.reshape(-1), -parity.reshape(-1)]), predictor)
 
     bound = np.tile(np.repeat(problem.budget, problem.n_grid), 2)
     game = SaddleProblem(
@@ -184,7 +184,7 @@ def solve_parity(
 
 
 def _best_constant(problem: ParityProblem) -> Column:
-    mean = problem.weight @ problem.table[problem.labels.code]
-    best = float(level_values(problem.n_grid, problem.weight)[int(np.argmin(mean))])
-    loss, parity = judge(problem, np.full(problem.weight.size, best))
-    return Column(loss, np.tile(parity.reshape(-1), 2), ConstantPredictor(best))
+    mean = problem.mass @ problem.table
+    best = ConstantPredictor(float(level_values(problem.n_grid, mean)[int(np.argmin(mean))]))
+    loss, parity = problem.judge(best)
+    return Column(loss, np.tile(parity.reshape(-1), 2), best)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import Rows
 from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.saddle import Schedule
 
@@ -18,10 +19,9 @@ class ConstrainedProblem:
 
     Attributes
     ----------
-    group : ndarray of int64, shape (n_samples,)
-        Codes 0, …, n_groups − 1, all of which occur.
-    weight : ndarray of float64, shape (n_samples,)
-        Sums to 1.
+    rows : Rows
+        With the columns ``group``, codes 0, …, n_groups − 1, all of which occur, ``share``, weights
+        that add up to 1, and those of the problem.
     share, budget : ndarray of float64, shape (n_groups,)
         p_a, and ε̂_a or ζ̂_a.
     radius, tolerance : float
@@ -32,8 +32,7 @@ class ConstrainedProblem:
         See ``SaddleProblem``.
     """
 
-    group: np.ndarray
-    weight: np.ndarray
+    rows: Rows
     share: np.ndarray
     budget: np.ndarray
     radius: float
@@ -84,12 +83,7 @@ def describe_groups(
             "Give numbers of rows, not shares: multiply them by the number of rows.",
         )
     allowed = np.broadcast_to(np.asarray(budget, dtype=np.float64), total.shape)
-    fields = {
-        "group": group,
-        "weight": weight / total.sum(),
-        "share": total / total.sum(),
-        "budget": allowed + inflation / np.sqrt(total),
-    }
+    fields = {"share": total / total.sum(), "budget": allowed + inflation / np.sqrt(total)}
     return fields, float(allowed.min())
 
 
@@ -100,9 +94,5 @@ def choose_tolerance(losses: np.ndarray, weight: np.ndarray) -> float:
     """
     mean = weight @ losses / weight.sum()
     best = losses[:, int(np.argmin(mean))]
-    return halve_error(float(weight @ (best - mean.min()) ** 2), float(weight.sum()))
-
-
-def halve_error(deviation: float, total: float) -> float:
-    """Return half the standard error, at least 1e-9, for Σ w (ℓ − mean)² and Σ w."""
+    deviation, total = float(weight @ (best - mean.min()) ** 2), float(weight.sum())
     return 0.5 * max(float(np.sqrt(deviation / total / total)), 1e-9)

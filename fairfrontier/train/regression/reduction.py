@@ -12,8 +12,9 @@ import numpy as np
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.regression.bounded_loss import BoundedLossProblem, solve_bounded_loss
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle.oracle import Costs, Response, Variant
+from fairfrontier.train.regression.oracle.oracle import Costs, Variant
 from fairfrontier.train.regression.parity import ParityProblem, solve_parity
+from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.problem import Solution
 from fairfrontier.train.regression.saddle import Progress, Schedule
 
@@ -78,15 +79,15 @@ class TimedOracle:
         self.exact: bool = oracle.exact
         self.calls, self.seconds = 0, 0.0
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the oracle's response to the costs of a parity problem."""
         return self._time(self._oracle.respond, costs)
 
-    def minimise(self, factor: np.ndarray) -> Response:
+    def minimise(self, factor: np.ndarray) -> Predictor:
         """Return the oracle's response to factors of the groups."""
         return self._time(self._oracle.minimise, factor)
 
-    def _time(self, call: Callable[[Any], Response], argument: Any) -> Response:
+    def _time(self, call: Callable[[Any], Predictor], argument: Any) -> Predictor:
         started = time.perf_counter()
         try:
             return call(argument)

@@ -1,17 +1,19 @@
-"""The common use of XGBoost: native parameters, margins, and one thread budget."""
+"""The common use of XGBoost: parameters, trees on rows wherever they are, and margins."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
 from scipy.special import expit
 
-from fairfrontier.train.base import Classifier
+from fairfrontier.runtime.executor import Block, Rows, fit_rows
+from fairfrontier.train.base import Classifier, Estimator
 from fairfrontier.train.persistence import State
 
 TREE_METHODS = ("hist", "exact", "approx")
@@ -68,6 +70,72 @@ def read_tree_parameters(model: Any) -> dict[str, Any]:
     return tree_parameters(**{name: getattr(model, name) for name in names})
 
 
+def read_weighted(model: Any, y: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
+    """Return the parameters of an estimator with its factor on class 1 of these rows."""
+    scale = positive_weight(model.scale_pos_weight, y, weight)
+    return {**read_tree_parameters(model), "scale_pos_weight": scale}
+
+
+def grow(
+    rows: Rows, parameters: Mapping[str, Any], rounds: int, *, label: str = "y"
+) -> xgboost.Booster:
+    """Boost on rows with the columns ``weight`` and ``label``, by XGBoost's native parameters.
+
+    Workers boost in step, each with the bins of its rows, n d bytes over all of them; rows that are
+    computed at every pass are read some times, and their bins held here. The trees are those of the
+    rows in one block to rounding where no feature has more than ``max_bin`` values; else the bins
+    are approximate quantiles that depend on the blocks.
+    """
+    booster: xgboost.Booster = rows.together(_grow, dict(parameters), rounds, label)[0]
+    return booster
+
+
+def _grow(
+    blocks: Iterable[Block], parameters: Mapping[str, Any], rounds: int, label: str
+) -> xgboost.Booster:
+    return xgboost.train(dict(parameters), bin_rows(blocks, parameters, label), rounds)
+
+
+def bin_rows(
+    blocks: Iterable[Block], parameters: Mapping[str, Any], label: str | None = "y"
+) -> xgboost.DMatrix:
+    """Return the bins of blocks with the column ``weight`` and a label; X alone without a label.
+
+    One block in one process is XGBoost's plain matrix, which any tree method takes.
+    """
+    from xgboost.collective import get_world_size
+
+    def read(block: Block) -> dict[str, Any]:
+        weighed = {} if label is None else {"label": block[label], "weight": block["weight"]}
+        return {"data": block.X, **weighed}
+
+    threads = parameters["nthread"]
+    if isinstance(blocks, list) and len(blocks) == 1 and get_world_size() == 1:
+        return xgboost.DMatrix(**read(blocks[0]), nthread=threads)
+    batches = Batches(lambda: map(read, blocks))
+    return xgboost.QuantileDMatrix(batches, max_bin=parameters["max_bin"], nthread=threads)
+
+
+class Batches(xgboost.DataIter):
+    """What XGBoost bins, one batch after the other, as often as it asks."""
+
+    def __init__(self, make: Callable[[], Iterator[Mapping[str, Any]]]) -> None:
+        super().__init__(release_data=True)
+        self.make = make
+        self.batches = make()
+
+    def next(self, input_data: Callable[..., Any]) -> bool:
+        """Hand over the next batch, if there is one."""
+        batch = next(self.batches, None)
+        if batch is not None:
+            input_data(**batch)
+        return batch is not None
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.batches = self.make()
+
+
 def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
     """Return class probabilities, float64, shape (n_samples, 2)."""
     booster.set_param({"nthread": n_jobs})
@@ -96,8 +164,26 @@ def check_trees(model: Any) -> None:
     )
 
 
+class TreesOfBlocks(Estimator):
+    """What boosts on rows in blocks, too, unless its tree method is not ``hist``."""
+
+    takes_blocks: ClassVar[bool] = True
+    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
+
+    tree_method: str
+
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        if self.tree_method != "hist":
+            return (
+                f"{self.name}'s tree method {self.tree_method} takes no rows in partitions: set "
+                "tree_method: hist."
+            )
+        return super().needs_all_rows(n_samples, n_features, n_classes)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class BoostedTrees(Classifier):
+class BoostedTrees(TreesOfBlocks, Classifier):
     """Base of the methods that boost plainly, on weighted or transformed rows.
 
     Parameters
@@ -123,7 +209,6 @@ class BoostedTrees(Classifier):
 
     takes_missing: ClassVar[bool] = True
     plain: ClassVar[str] = "gbdt"
-    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
     booster_: xgboost.Booster = field(init=False)
@@ -147,14 +232,24 @@ class BoostedTrees(Classifier):
         score = self.base_score
         self.require("base_score", score is None or 0 < score < 1, "a number in (0, 1), or null")
 
-    def _boost(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Self:
+    def _boost(self, X: Any, codes: np.ndarray, weight: np.ndarray, client: Any) -> Self:
         """Boost on validated rows with codes 0 and 1."""
         self.check()
-        parameters = read_tree_parameters(self)
-        parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, codes, weight)
-        data = xgboost.DMatrix(self._project(X), codes, weight=weight, nthread=self.n_jobs)
-        self.booster_ = xgboost.train(parameters, data, self.n_estimators)
+        self.booster_ = fit_rows(
+            partial(grow, parameters=read_weighted(self, codes, weight), rounds=self.n_estimators),
+            X,
+            client=client,
+            name=self.name,
+            prepare=self._prepare,
+            dtype=np.float32,
+            y=codes,
+            weight=weight,
+        )
         return self
+
+    def _prepare(self, block: Block) -> Block:
+        """Return the block that trees are grown on."""
+        return replace(block, X=self._project(block.X))
 
     def _project(self, X: np.ndarray) -> np.ndarray:
         """Return the trees' inputs for these rows."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xgboost
 from scipy.special import expit
+
+from fairfrontier.runtime.collective import add_up
+from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.train.tree.boosting import bin_rows
 
 # The labels among which a criterion compares the groups' rates of decision 1; None for all rows.
 EVENTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
@@ -132,24 +136,40 @@ class GameRows:
     weight: np.ndarray
     cells: RateCells
 
-
-def weigh_errors(y: np.ndarray, weight: np.ndarray, scale: float) -> np.ndarray:
-    """Return the rows' weights in the loss, (n_samples,): those of class 1 times ``scale``."""
-    return np.asarray(weight * np.where(y == 1, scale, 1.0))
+    @classmethod
+    def of(
+        cls, data: xgboost.DMatrix, y: np.ndarray, cells: RateCells, parameters: Mapping[str, Any]
+    ) -> Self:
+        """Return rows whose errors in class 1 weigh ``scale_pos_weight`` times as much."""
+        scale = parameters["scale_pos_weight"]
+        return cls(data, y, np.asarray(cells.weight * np.where(y == 1, scale, 1.0)), cells)
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Training rows that are held out, by their positions, and the others, that decide on them."""
+class Game:
+    """What `play` is told of its cells and its two players.
 
-    held_out: np.ndarray
-    data: xgboost.DMatrix
-    others: GameRows
+    ``parameters`` are XGBoost's native ones, with ``scale_pos_weight`` and ``nthread``; ``share``
+    and ``total`` are those of `RateCells`, of all rows. ``folds`` are positions of rows that are
+    held out in turn, every row once, where all rows are in one block; else there are none.
+    """
+
+    parameters: Mapping[str, Any]
+    share: np.ndarray
+    total: float
+    rounds: int
+    step: float
+    bound: float
+    folds: Sequence[np.ndarray] = ()
+
+    def read_cells(self, code: np.ndarray, weight: np.ndarray) -> RateCells:
+        """Return the cells of some of the rows, whose codes and weights these are."""
+        return RateCells(code, weight, self.share, self.total, add_up)
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """The trees, the last prices, and each round's share of errors and rates on the judges' rows.
+    """The trees, the last prices, and each round's share of errors and rates on some rows.
 
     Shapes (n_events, n_groups), (n_rounds,) and (n_rounds, n_events, n_groups).
     """
@@ -165,48 +185,89 @@ class Played:
         return int(np.argmin(self.error + paid))
 
 
-def play(
-    parameters: Mapping[str, Any],
-    train: GameRows,
-    judges: GameRows,
-    folds: Sequence[Fold],
-    *,
-    rounds: int,
-    step: float,
-    bound: float,
-) -> Played:
-    """Boost while prices follow the rates; errors and rates are those of ``judges``.
+def play(rows: Rows, game: Game) -> Played:
+    """Boost while prices follow the rates; errors and rates are those of the same rows.
 
-    A round moves the prices by the true rates of the present decisions f ≥ 0, then adds a tree for
+    ``rows`` have the columns ``y``, codes 0 and 1, ``weight`` and ``code``, as of `RateCells`. A
+    round moves the prices by the true rates of the present decisions f ≥ 0, then adds a tree for
     the loss and the priced proxies of the rates. The first tree is plain, since no price has
-    moved: XGBoost estimates the intercept with it. With ``folds``, which hold out every row once,
-    the decisions are those of further boosters on rows that these have not seen, at the same
-    prices.
+    moved: XGBoost estimates the intercept with it. With folds the decisions that move the prices
+    are those of further boosters on rows that these have not seen, at the same prices. Workers add
+    three short arrays to the others' in each round: bits depend on their number.
     """
-    booster = xgboost.Booster(dict(parameters), [train.data, judges.data])
-    others = [xgboost.Booster(dict(parameters), [each.others.data, each.data]) for each in folds]
+    played: Played = rows.together(_play, game)[0]
+    return played
+
+
+def _play(blocks: Iterable[Block], game: Game) -> Played:
+    parameters = dict(game.parameters)
+    data = bin_rows(blocks, parameters)
+    read = ("y", "weight", "code")
+    columns = [[block[name] for name in read] for block in blocks]
+    y, weight, code = (np.concatenate(each) for each in zip(*columns, strict=True))
+    train = GameRows.of(data, y, game.read_cells(code, weight), parameters)
+    folds = [_hold_out(next(iter(blocks)), held_out, game) for held_out in game.folds]
+    booster = xgboost.Booster(parameters, [data])
     learners = [(booster, train)]
-    learners += [(other, each.others) for other, each in zip(others, folds, strict=True)]
+    others = [xgboost.Booster(parameters, [rows.data, unseen]) for rows, unseen in folds]
+    learners += [(other, rows) for other, (rows, _) in zip(others, folds, strict=True)]
     for learner, rows in learners:
         learner.update(rows.data, 0)
-    price, errors, rates = np.zeros_like(train.cells.share), [], []
-    for number in range(1, rounds + 1):
-        margin = _predict(booster, train.data)
-        decision = (margin if judges is train else _predict(booster, judges.data)) >= 0
-        lost = np.array([judges.weight @ (decision != judges.y)])
-        errors.append(judges.cells.add(lost)[0] / judges.cells.total)
-        rates.append(judges.cells.measure(decision))
-        if number < rounds:
-            seen = margin >= 0
-            for other, each in zip(others, folds, strict=True):
-                seen[each.held_out] = _predict(other, each.data) >= 0
-            price = ascend(price, train.cells.measure(seen), train.cells.share, step, bound)
+    cells, price, errors, rates = train.cells, np.zeros_like(game.share), [], []
+    for number in range(1, game.rounds + 1):
+        decision = _predict(booster, data) >= 0
+        lost = np.array([train.weight @ (decision != y)])
+        errors.append(cells.add(lost)[0] / game.total)
+        rates.append(cells.measure(decision))
+        if number < game.rounds:
+            seen = decision.copy()
+            for other, held_out, (_, unseen) in zip(others, game.folds, folds, strict=True):
+                seen[held_out] = _predict(other, unseen) >= 0
+            rate = cells.measure(seen) if folds else rates[-1]
+            price = ascend(price, rate, game.share, game.step, game.bound)
             for learner, rows in learners:
                 margin = _predict(learner, rows.data)
                 priced = rows.cells.weight * rows.cells.spread(price)
                 gradient, curvature = differentiate(margin, rows.y, rows.weight, priced)
                 learner.boost(rows.data, number, grad=gradient, hess=curvature)
     return Played(booster, price, np.array(errors), np.array(rates))
+
+
+def _hold_out(block: Block, held_out: np.ndarray, game: Game) -> tuple[GameRows, xgboost.DMatrix]:
+    """Return the other rows of a block, and the table of those that are held out."""
+    kept = np.delete(np.arange(len(block)), held_out)
+    y, weight, code = (block[name][kept] for name in ("y", "weight", "code"))
+    threads = game.parameters["nthread"]
+    data = xgboost.DMatrix(block.X[kept], y, weight=weight, nthread=threads)
+    cells = game.read_cells(code, weight)
+    unseen = xgboost.DMatrix(block.X[held_out], nthread=threads)
+    return GameRows.of(data, y, cells, game.parameters), unseen
+
+
+def judge(played: Played, rows: Rows, game: Game) -> Played:
+    """Return the game as other rows judge it, with the columns of `play`: their errors and rates.
+
+    One pass over the rows, one tree after the other. ``share`` and ``total`` of the game are those
+    of these rows.
+    """
+    lost, counted = rows.sum(_judge, bytes(played.booster.save_raw("ubj")), game)
+    cells = game.read_cells(np.empty(0, np.int64), np.empty(0))
+    return replace(played, error=lost / game.total, rate=cells.divide(counted))
+
+
+def _judge(block: Block, raw: bytes, game: Game) -> tuple[np.ndarray, np.ndarray]:
+    threads = game.parameters["nthread"]
+    booster = xgboost.Booster({"nthread": threads}, model_file=bytearray(raw))
+    data = xgboost.DMatrix(block.X, nthread=threads)
+    cells = game.read_cells(block["code"], block["weight"])
+    rows = GameRows.of(data, block["y"], cells, game.parameters)
+    lost, counted = [], []
+    for number in range(booster.num_boosted_rounds()):
+        margin = booster.predict(data, output_margin=True, iteration_range=(number, number + 1))
+        data.set_base_margin(margin)
+        lost.append(rows.weight @ ((margin >= 0) != rows.y))
+        counted.append(cells.count(margin >= 0))
+    return np.array(lost), np.array(counted)
 
 
 def _predict(booster: xgboost.Booster, data: xgboost.DMatrix) -> np.ndarray:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,69 +7,16 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
 
 import dask
 import pytest
-from distributed.diagnostics.plugin import SchedulerPlugin
 
 from fairfrontier.runtime.cluster import call
-from fairfrontier.runtime.cluster.call import CONNECTS, call_worker, connect, renew
+from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ClusterError
-
-
-@pytest.mark.once
-def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
-    # Two hours fast at the first look, and right at all others.
-    turned = iter([0.0, 7200.0])
-    clock = SimpleNamespace(time=lambda: time.time() + next(turned, 0.0), monotonic=time.monotonic)
-    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
-        monkeypatch.setattr(call, "time", clock)
-        with pytest.raises(ClusterError, match="set back by 7200 s"):
-            call_worker(client, time.sleep, 4)
-    assert not multiprocessing.active_children()
-
-
-class Chatter(SchedulerPlugin):
-    """Tell each of the next clients something together with the answer to its registration."""
-
-    def __init__(self, times):
-        self.times = times
-
-    def add_client(self, scheduler, client):
-        if self.times:
-            self.times -= 1
-            message = {"op": "cancelled-keys", "keys": []}
-            scheduler.loop.add_callback(lambda: scheduler.client_comms[client].send(message))
-
-
-def test_a_scheduler_that_speaks_to_all_its_clients_is_connected_to():
-    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
-        scheduler = client.cluster.scheduler
-        scheduler.add_plugin(Chatter(CONNECTS - 1), name="some")
-        with connect(scheduler.address, security=client.security, timeout=30) as fresh:
-            assert fresh.submit(abs, -1).result(30) == 1
-        scheduler.add_plugin(Chatter(CONNECTS), name="all")
-        with pytest.raises(OSError, match="speaks to all"):
-            connect(scheduler.address, security=client.security, timeout=30)
-
-
-@pytest.mark.once
-def test_workers_are_started_afresh():
-    with open_cluster(ClusterConfig(kind="local", workers=1, timeout=90)) as client:
-        # So long is a worker that died waited for.
-        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "90.0s"
-        # And one that is silent.
-        assert client.cluster.scheduler.worker_ttl == 60
-        process = client.submit(os.getpid, pure=False).result(30)
-        with renew(client, 1, timeout=90) as fresh:
-            assert fresh is not client
-            assert fresh.submit(os.getpid, pure=False).result(30) != process
-        assert fresh.status == "closed"
-        assert client.submit(os.getpid, pure=False).result(30) != process
+from fairfrontier.runtime.executor import computing_on
 
 
 def stop_once(path):

@@ -10,8 +10,9 @@ from scipy.optimize import linprog
 
 from fairfrontier.train.regression.classifier import FairRegressionClassifier
 from fairfrontier.train.regression.estimator import FairRegression
-from fairfrontier.train.regression.oracle.oracle import Costs, Response
-from fairfrontier.train.regression.parity import ParityProblem, judge
+from fairfrontier.train.regression.oracle.oracle import Costs
+from fairfrontier.train.regression.oracle_choice import take_block
+from fairfrontier.train.regression.parity import ParityProblem
 
 SMALL = {"n_grid": 10, "iterations": 8}
 
@@ -20,10 +21,10 @@ SMALL = {"n_grid": 10, "iterations": 8}
 class Assignment:
     """A prediction for each kind of row."""
 
-    level: tuple[int, ...]
+    value: tuple[float, ...]
 
     def score(self, X):
-        return np.array(self.level)[X[:, 0].astype(int)]
+        return np.array(self.value)[X[:, 0].astype(int)]
 
 
 class Enumeration:
@@ -31,25 +32,26 @@ class Enumeration:
 
     exact = True
 
-    def __init__(self, kind: np.ndarray, weight: np.ndarray, n_grid: int) -> None:
-        self.kind, self.weight, self.n_grid = kind, weight, n_grid
-        self.all = np.array(list(product(range(n_grid + 1), repeat=int(kind.max()) + 1)))
+    def __init__(self, problem: ParityProblem) -> None:
+        block = take_block(problem.rows)
+        self.kind, self.weight, self.cell = block.X[:, 0].astype(int), block["share"], block["cell"]
+        self.n_grid = problem.n_grid
+        self.all = np.array(list(product(range(self.n_grid + 1), repeat=self.kind.max() + 1)))
 
-    def scores(self) -> np.ndarray:
-        return self.all[:, self.kind] / self.n_grid
+    def list_all(self) -> list[Assignment]:
+        return [Assignment(tuple(each / self.n_grid)) for each in self.all]
 
-    def respond(self, costs: Costs) -> Response:
-        rows = costs.total.reshape(-1, costs.total.shape[-1])[costs.cell]
+    def respond(self, costs: Costs) -> Assignment:
+        rows = costs.total.reshape(-1, costs.total.shape[-1])[self.cell]
         by_kind = np.zeros((self.all.shape[1], rows.shape[1]))
         np.add.at(by_kind, self.kind, rows * self.weight[:, None])
         value = by_kind[np.arange(self.all.shape[1]), self.all].sum(axis=1)
-        best = int(np.argmin(value))
-        return Response(Assignment(tuple(self.all[best])), self.scores()[best])
+        return self.list_all()[int(np.argmin(value))]
 
 
 def solve_over_all(problem: ParityProblem, oracle: Enumeration) -> float:
     """Return the least loss of a mixture of all predictors within the budgets."""
-    judged = [judge(problem, score) for score in oracle.scores()]
+    judged = [problem.judge(each) for each in oracle.list_all()]
     loss = np.array([each for each, _ in judged])
     parity = np.stack([each.ravel() for _, each in judged])
     bound = np.tile(np.repeat(problem.budget, problem.n_grid), 2)
@@ -61,6 +63,21 @@ def solve_over_all(problem: ParityProblem, oracle: Enumeration) -> float:
         b_eq=[1.0],
     )
     return float(found.fun)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A predictor of given values, one for each row."""
+
+    value: np.ndarray
+
+    def score(self, X):
+        return self.value
+
+
+def read(problem, name):
+    """Return a column of the rows of a problem."""
+    return take_block(problem.rows)[name]
 
 
 def draw_rows(n: int = 200, seed: int = 0, n_groups: int = 2):

@@ -4,10 +4,12 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression
 
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle, Response
+from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle
 from fairfrontier.train.regression.predictor import score_all
+from tests.train.regression.made import Told, read
 
 
 def pose(budget, **changes):
@@ -18,16 +20,17 @@ def pose(budget, **changes):
     y = np.clip(0.5 + np.where(group == 1, -0.05, 0.1) * X[:, 0] + rng.normal(0, 0.05, 200), 0, 1)
     weight = rng.random(200) + 0.5
     parameters = {"tolerance": 1e-6, "iterations": 200, **changes}
-    problem = build_bounded_loss(y, group, weight, loss=square(), budget=budget, **parameters)
-    return X, y, problem, GroupSquareOracle(X, y, problem.weight, group, 2)
+    rows = open_rows(X)
+    problem = build_bounded_loss(rows, y, group, weight, loss=square(), budget=budget, **parameters)
+    return X, y, problem, GroupSquareOracle(problem.rows, 2)
 
 
 def minimise_directly(X, y, problem):
     """Return the least loss of a linear function within the budgets: the square loss is convex."""
 
     def losses(theta):
-        rows = problem.weight * (y - X @ theta[:2] - theta[2]) ** 2 / 2
-        return np.bincount(problem.group, weights=rows) / problem.share
+        rows = read(problem, "share") * (y - X @ theta[:2] - theta[2]) ** 2 / 2
+        return np.bincount(read(problem, "group"), weights=rows) / problem.share
 
     found = minimize(
         lambda theta: problem.share @ losses(theta),
@@ -52,7 +55,7 @@ def test_bounded_losses_are_those_of_direct_minimisation(budget):
     assert (result.group_value <= problem.budget + 1e-6).all()
     scores = score_all(result.predictors, X)
     mixed = sum(
-        share * problem.sum_group_losses(Response(None, score))
+        share * problem.judge(Told(score))
         for share, score in zip(result.probability, scores.T, strict=True)
     )
     np.testing.assert_allclose(mixed, result.group_value, atol=1e-12)
@@ -70,7 +73,8 @@ def test_what_cannot_be_kept_is_said_with_what_can():
     excess = minimize(
         lambda theta: max(
             np.bincount(
-                problem.group, weights=problem.weight * (y - X @ theta[:2] - theta[2]) ** 2 / 2
+                read(problem, "group"),
+                weights=read(problem, "share") * (y - X @ theta[:2] - theta[2]) ** 2 / 2,
             )
             / problem.share
             - problem.budget
@@ -98,11 +102,11 @@ def test_budgets_are_inflated_and_groups_are_needed():
     problem = pose(0.1, inflation=0.3)[2]
     assert (problem.budget > 0.1).all()
     assert problem.budget[1] > problem.budget[0]
-    y = np.linspace(0, 1, 6)
+    rows, y = open_rows(np.ones((6, 1))), np.linspace(0, 1, 6)
     with pytest.raises(DataError, match="one group"):
-        build_bounded_loss(y, np.zeros(6, dtype=int), np.ones(6), loss=square(), budget=0.1)
+        build_bounded_loss(rows, y, np.zeros(6, dtype=int), np.ones(6), loss=square(), budget=0.1)
     with pytest.raises(DataError, match="no weight"):
-        build_bounded_loss(y, np.repeat([0, 2], 3), np.ones(6), loss=square(), budget=0.1)
+        build_bounded_loss(rows, y, np.repeat([0, 2], 3), np.ones(6), loss=square(), budget=0.1)
 
 
 @pytest.mark.parametrize("below", [0.005, 0.05])
@@ -134,8 +138,9 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
     assert pose(0.0, radius=None)[2].radius == pytest.approx(1e5)
     _, y, problem, _ = pose(0.1, tolerance=None)
     constants = (y[:, None] - np.linspace(0, 1, 21)) ** 2 / 2
-    mean = problem.weight @ constants
-    spread = problem.weight @ (constants[:, mean.argmin()] - mean.min()) ** 2
+    share = read(problem, "share")
+    mean = share @ constants
+    spread = share @ (constants[:, mean.argmin()] - mean.min()) ** 2
     # Weights lie between .5 and 1.5, so that they add up to about as many as there are rows.
     assert problem.tolerance == pytest.approx(0.5 * np.sqrt(spread / 200), rel=0.05)
     asked = []
@@ -154,9 +159,7 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
 def test_predictions_count_as_clipped():
     problem = pose(0.1)[2]
     score = np.linspace(-0.5, 1.5, 200)
-    wide, clipped = (
-        problem.sum_group_losses(Response(None, each)) for each in (score, score.clip(0, 1))
-    )
+    wide, clipped = (problem.judge(Told(each)) for each in (score, score.clip(0, 1)))
     np.testing.assert_allclose(wide, clipped, atol=1e-15)
 
 
@@ -165,7 +168,7 @@ def test_multipliers_prove_the_bound(iterations):
     X, y, problem, oracle = pose([0.5, 0.003], iterations=iterations)
     result = solve_bounded_loss(problem, oracle)
     # The least of loss + Σ λ (group loss − ζ), by weighted least squares on all rows.
-    row = problem.weight * (1 + result.multiplier / problem.share)[problem.group]
+    row = read(problem, "share") * (1 + result.multiplier / problem.share)[read(problem, "group")]
     best = LinearRegression().fit(X, y, sample_weight=row).predict(X)
     least = row @ (y - best) ** 2 / 2 - result.multiplier @ problem.budget
     excess = max(0.0, (result.group_value - problem.budget).max())

@@ -3,12 +3,13 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.grid import measure_disparity
 from fairfrontier.train.regression.loss import absolute, logistic, square
 from fairfrontier.train.regression.oracle.oracle import LeastSquaresOracle
-from fairfrontier.train.regression.parity import build_parity, find_costs, judge, solve_parity
+from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
 from fairfrontier.train.regression.predictor import score_all
-from tests.train.regression.made import Enumeration, draw_rows, solve_over_all
+from tests.train.regression.made import Enumeration, Told, draw_rows, read, solve_over_all
 
 
 def rows_of(seed, n_groups=2):
@@ -25,8 +26,9 @@ def small(seed, budget, n_groups=2, loss=None, **changes):
     y = np.clip(0.25 * kind + rng.normal(0, 0.2, 24), 0, 1)
     weight = rng.random(24) + 0.5
     parameters = {"n_grid": 3, "tolerance": 1e-4, "iterations": 300, **changes}
-    problem = build_parity(y, group, weight, loss=loss or square(), budget=budget, **parameters)
-    return problem, Enumeration(kind, problem.weight, problem.n_grid)
+    rows, loss = open_rows(kind[:, None].astype(float)), loss or square()
+    problem = build_parity(rows, y, group, weight, loss=loss, budget=budget, **parameters)
+    return problem, Enumeration(problem)
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.05, 0.2, [0.02, 0.3]])
@@ -87,8 +89,9 @@ def test_budgets_are_inflated_by_group_size():
 def solve_rows(budget, n=300, seed=0, **changes):
     X, y, group = draw_rows(n, seed)
     weight = np.ones(n)
-    problem = build_parity(y, group, weight, loss=square(), budget=budget, **changes)
-    oracle = LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
+    rows = open_rows(X)
+    problem = build_parity(rows, y, group, weight, loss=square(), budget=budget, **changes)
+    oracle = LeastSquaresOracle(problem.rows, problem.n_cells)
     return X, y, group, problem, oracle, solve_parity(problem, oracle)
 
 
@@ -98,7 +101,7 @@ def test_a_budget_of_one_is_no_constraint():
     np.testing.assert_array_equal(result.probability, [1.0])
     assert not result.multiplier.any()
     ours = score_all(result.predictors, X)[:, 0]
-    np.testing.assert_allclose(ours, free.score.clip(0, 1), atol=1e-12)
+    np.testing.assert_allclose(ours, free.score(X).clip(0, 1), atol=1e-12)
     # U is the label to half a step.
     plain = LinearRegression().fit(X, y).predict(X).clip(0, 1)
     assert np.abs(ours - plain).max() < 0.0125
@@ -133,8 +136,8 @@ def test_groups_may_be_named_in_any_order():
     weight = np.ones(300)
     losses = []
     for codes in (group, 1 - group):
-        problem = build_parity(y, codes, weight, loss=square(), budget=0.05)
-        oracle = LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
+        problem = build_parity(open_rows(X), y, codes, weight, loss=square(), budget=0.05)
+        oracle = LeastSquaresOracle(problem.rows, problem.n_cells)
         losses.append(solve_parity(problem, oracle).loss)
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -148,38 +151,41 @@ def test_progress_ends_at_the_cap():
 
 
 def test_one_group_or_an_empty_one_is_refused():
-    y, weight = np.linspace(0, 1, 6), np.ones(6)
+    rows, y, weight = open_rows(np.ones((6, 1))), np.linspace(0, 1, 6), np.ones(6)
     with pytest.raises(DataError, match="one group"):
-        build_parity(y, np.zeros(6, dtype=int), weight, loss=square(), budget=0.1)
+        build_parity(rows, y, np.zeros(6, dtype=int), weight, loss=square(), budget=0.1)
     with pytest.raises(DataError, match="no weight"):
-        build_parity(y, np.repeat([0, 2], 3), weight, loss=square(), budget=0.1)
+        build_parity(rows, y, np.repeat([0, 2], 3), weight, loss=square(), budget=0.1)
 
 
 def test_judging_counts_rows():
     problem, _ = small(0, 0.1)
     score = np.random.default_rng(0).random(24)
-    loss, parity = judge(problem, score)
+    loss, parity = problem.judge(Told(score))
     level = np.floor(score * 3).astype(int)
-    rows = problem.table[problem.labels.code, level]
-    assert loss == pytest.approx(problem.weight @ rows)
+    group, share, cell = (read(problem, name) for name in ("group", "share", "cell"))
+    rows = problem.table[cell % len(problem.table), level]
+    assert loss == pytest.approx(share @ rows)
     reached = level[:, None] >= np.arange(1, 4)
     for a in (0, 1):
-        mine = problem.group == a
-        rate = np.average(reached[mine], axis=0, weights=problem.weight[mine])
-        overall = np.average(reached, axis=0, weights=problem.weight)
+        mine = group == a
+        rate = np.average(reached[mine], axis=0, weights=share[mine])
+        overall = np.average(reached, axis=0, weights=share)
         np.testing.assert_allclose(parity[a], rate - overall, atol=1e-12)
 
 
 def test_defaults_are_those_of_the_paper():
-    small_budget = build_parity(*rows_of(0), loss=square(), budget=[0.02, 0.5])
+    rows = open_rows(np.ones((24, 1)))
+    small_budget = build_parity(rows, *rows_of(0), loss=square(), budget=[0.02, 0.5])
     assert small_budget.radius == pytest.approx(1 / 0.02)
-    assert build_parity(*rows_of(0), loss=square(), budget=0.0).radius == pytest.approx(100)
+    none = build_parity(rows, *rows_of(0), loss=square(), budget=0.0)
+    assert none.radius == pytest.approx(100)
     y, _, weight = rows_of(0)
-    table = small_budget.table[small_budget.labels.code]
+    table = small_budget.table[read(small_budget, "cell") % len(small_budget.table)]
     best = table[:, np.average(table, axis=0, weights=weight).argmin()]
     spread = np.average((best - np.average(best, weights=weight)) ** 2, weights=weight)
     assert small_budget.tolerance == pytest.approx(0.5 * np.sqrt(spread / weight.sum()))
-    assert small_budget.weight.sum() == pytest.approx(1)
+    assert read(small_budget, "share").sum() == pytest.approx(1)
     assert len(y) == 24
 
 
@@ -201,7 +207,7 @@ def test_steps_of_the_theory_are_those_of_the_paper(monkeypatch):
 def test_multipliers_prove_the_bound(budget):
     problem, oracle = small(0, budget)
     result = solve_parity(problem, oracle)
-    judged = [judge(problem, score) for score in oracle.scores()]
+    judged = [problem.judge(each) for each in oracle.list_all()]
     price = (np.abs(result.multiplier) * problem.budget[:, None]).sum()
     least = min(loss + (result.multiplier * parity).sum() for loss, parity in judged) - price
     assert least == pytest.approx(result.loss - result.gap, abs=1e-7)
@@ -211,4 +217,6 @@ def test_multipliers_prove_the_bound(budget):
 def test_weights_are_numbers_of_rows():
     y, group, weight = rows_of(0)
     with pytest.raises(DataError, match="add up to 1 rows"):
-        build_parity(y, group, weight / weight.sum(), loss=square(), budget=0.1)
+        build_parity(
+            open_rows(np.ones((24, 1))), y, group, weight / weight.sum(), loss=square(), budget=0.1
+        )

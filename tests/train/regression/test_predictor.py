@@ -5,8 +5,10 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.persistence import read_state, write_state
-from fairfrontier.train.regression.oracle.oracle import LearnerOracle, TreeOracle
+from fairfrontier.train.regression.oracle.oracle import LearnerOracle, Targets, TreeOracle
+from fairfrontier.train.regression.oracle_choice import take_block
 from fairfrontier.train.regression.predictor import (
     ConstantPredictor,
     LearnerPredictor,
@@ -20,13 +22,13 @@ from fairfrontier.train.regression.predictor import (
 def make():
     rng = np.random.default_rng(0)
     X, u = rng.normal(size=(80, 2)), rng.random(80)
-    tree = TreeOracle(X, np.ones(80), sharpness=5.0, n_estimators=3).fit(u, np.ones(80))
-    learner = LearnerOracle(X, np.ones(80), DecisionTreeRegressor(max_depth=2))
+    rows, targets = open_rows(X, y=u, weight=np.ones(80)), Targets(None, 80.0)
+    learner = LearnerOracle(take_block(rows), DecisionTreeRegressor(max_depth=2))
     return X, (
         ConstantPredictor(0.4),
         LinearPredictor(np.array([0.3, 2.0]), 0.5),
-        tree.predictor,
-        learner.fit(u, np.ones(80)).predictor,
+        TreeOracle(rows, 80.0, sharpness=5.0, n_estimators=3).fit(targets),
+        learner.fit(targets),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,12 +14,17 @@ from scipy.special import softmax
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split, Task
+from fairfrontier.runtime.executor import Rows, fit_rows, is_collection
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.dask.collection import is_collection
-from fairfrontier.train.individual.budro.collection import fit_collection, follow_partitions
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.round import BoostingSetting, boost, follow, scale_classes
-from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.round import (
+    Boosted,
+    BoostingSetting,
+    boost,
+    embed,
+    scale_classes,
+)
+from fairfrontier.train.individual.budro.rows import check_rows
 from fairfrontier.train.individual.budro.solver import Setting, check_transport
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
@@ -118,7 +124,8 @@ class BuDRO(Classifier):
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     plain: ClassVar[str] = "gbdt"
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
-    takes_collections: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
+    needs_workers: ClassVar[bool] = True
     # Coincident rows share weight, but hist's sketch counts rows.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
@@ -154,8 +161,8 @@ class BuDRO(Classifier):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X: Any,
+        y: Any,
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
@@ -168,9 +175,10 @@ class BuDRO(Classifier):
         Parameters
         ----------
         X : ndarray or dask array of float64, shape (n_samples, n_features)
-            Encoded rows. Those of a Dask array stay with the workers; see ``collection``.
+            Encoded rows. Those of a Dask array stay with the workers, which boost together; see
+            `boost`.
         y : ndarray or dask array, shape (n_samples,)
-            Labels; of a Dask array codes 0..K-1, all of which occur, or one alone of two.
+            Labels.
         metric : FairMetric
             What "similar" means.
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
@@ -196,29 +204,42 @@ class BuDRO(Classifier):
             When workers that hold rows were lost, and again at a second try.
         """
         self.check()
-        if is_collection(X):
-            boosted = fit_collection(self.setting(), X, y, metric, sample_weight, client, progress)
-            self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(boosted.n_classes)
-            watched = self._watch(validation)
-            if watched is not None:
-                if is_collection(watched.X):
-                    follow_partitions(watched, boosted.booster, self.n_jobs)
-                else:
-                    rows = xgboost.DMatrix(watched.X, nthread=self.n_jobs)
-                    follow(watched, boosted.booster, rows)
-                boosted = boosted.take(watched.best)
-        else:
-            X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
-            check_rows(y)
-            z = np.asarray(metric.embed(X))
-            watched = self._watch(validation)
-            boosted = boost(self.setting(), X, y, z, weight, progress, watched)
+        X, codes, weight, _ = self.read_training(X, y, sample_weight, client=client)
+        used, setting = np.flatnonzero(weight > 0), self.setting()
+        check_rows(codes[used])
+        watched = self._watch(validation)
+        sources = None if self.sources is None or self.sources >= used.size else self.sources
+
+        def play(rows: Rows) -> Boosted:
+            if used.size < rows.n_samples:
+                rows, whole = rows.take(used), rows
+                whole.drop()
+            return boost(setting, rows, progress, watched)
+
+        boosted = fit_rows(
+            play,
+            X,
+            client=client,
+            name=self.name,
+            prepare=partial(embed, metric=metric, single=sources is not None and is_collection(X)),
+            dtype=np.float32,
+            y=codes,
+            weight=weight,
+        )
         self.booster_, self.history_ = boosted.booster, dict(boosted.history)
         self.report_ = {
             **boosted.budget._asdict(),
             "rounds": float(boosted.booster.num_boosted_rounds()),
         }
         return self
+
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        if self.solver == "linear_program":
+            return "Budro's linear programme needs all rows in one place."
+        if self.tree_method == "exact":
+            return "Budro's tree method exact needs all rows in one place: choose hist or approx."
+        return super().needs_all_rows(n_samples, n_features, n_classes)
 
     def _watch(self, validation: Part | None) -> Watch | None:
         watched = watch(self, validation)

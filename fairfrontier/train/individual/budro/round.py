@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import xgboost
 
+from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.collective import add_up
+from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
+from fairfrontier.runtime.executor import Block, Rows, hold, open_rows
 from fairfrontier.train.individual.budget import Budget, find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry, keep_columns
 from fairfrontier.train.individual.budro.objective import (
     balance_classes,
     boost_step,
+    evaluate_losses,
     predict_margin,
 )
+from fairfrontier.train.individual.budro.rows import check_rows
+from fairfrontier.train.individual.budro.search import blocks as cut
 from fairfrontier.train.individual.budro.search import count_operations
-from fairfrontier.train.individual.budro.shared import Process
+from fairfrontier.train.individual.budro.shared import (
+    WEIGHED,
+    Process,
+    SharedRows,
+    share_rows,
+    solve_shared,
+)
 from fairfrontier.train.individual.budro.solver import Setting, WorstCases
+from fairfrontier.train.individual.budro.transport import Transport
 from fairfrontier.train.stopping import Watch
-from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight, tree_parameters
+from fairfrontier.train.tree.boosting import (
+    Batches,
+    PositiveWeight,
+    positive_weight,
+    tree_parameters,
+)
+
+# Seconds that one request to workers for rounds takes, about; an interrupt waits so long.
+SPELL = 10.0
 
 
 @dataclass(frozen=True)
@@ -200,33 +222,241 @@ class BoostingState:
         return parameters
 
 
+class SharedCases(WorstCases):
+    """The worst cases of successive rounds, of which each process has those of its rows."""
+
+    def __init__(
+        self, rows: SharedRows, budget: float, sources: int, tolerance: float, random_state: int
+    ) -> None:
+        self.held, self.budget, self.sources, self.tolerance = rows, budget, sources, tolerance
+        self.generator = np.random.default_rng([random_state, rows.process.rank])
+        self.last: Transport | None = None
+        self.table: list[list[float]] = []
+
+    def solve(self, margin: np.ndarray) -> Transport:
+        """Return the worst case for the margins of this process's rows."""
+        self.last = solve_shared(
+            self.held,
+            evaluate_losses(margin),
+            self.budget,
+            sources=self.sources,
+            generator=self.generator,
+            tolerance=self.tolerance,
+            start=0.0 if self.last is None else self.last.eta,
+        )
+        self.add_history(self.last)
+        return self.last
+
+
+class SharedState(BoostingState):
+    """Boosting in progress on rows of which no process has all.
+
+    ``batches`` are this process's rows, float32 arrays one after the other, and ``z`` (n_rows, k),
+    float32, the same embedded, which are centred in place. Where the tree method is ``hist``,
+    batches become bins, and the list is emptied, also for the caller. What processes exchange are
+    the sources of a round, the columns that are checked, a few sums, and histograms of gradients.
+    """
+
+    def __init__(
+        self,
+        setting: BoostingSetting,
+        batches: list[np.ndarray],
+        y: np.ndarray,
+        z: np.ndarray,
+        weight: np.ndarray,
+        process: Process,
+        sources: int,
+    ) -> None:
+        self.setting, self.batches, self.workers = setting, batches, process
+        self.bin_bytes = sum(each.size for each in batches)
+        finite = np.isfinite(z).all(axis=1)
+        if process.add_up(np.array([float((~finite).sum())]))[0] > 0:
+            raise DataError(
+                "The embedding of a row is not finite.",
+                "Give rows, and a metric, of finite numbers.",
+            )
+        self.data = None
+        self._require_data()
+        self.n_classes = max(2, int(process.find_largest(np.array([float(y.max())]))[0]) + 1)
+        count, total = (
+            process.add_up(np.bincount(y, each, minlength=self.n_classes).astype(np.float64))
+            for each in (None, weight)
+        )
+        check_rows(np.flatnonzero(count))
+        self.scale = scale_classes(setting, np.arange(self.n_classes), total, self.n_classes)
+        mass = weight / total.sum()
+        # A product of the whole would hold z in double precision.
+        spans = cut(len(z), WEIGHED)
+        z -= process.add_up(sum(mass[a:b] @ z[a:b] for a, b in spans)).astype(np.float32)
+        rows = share_rows(z, y, mass, self.n_classes, sources, process)
+        spread = 2.0 * float(process.add_up(np.array([mass @ rows.square]))[0])
+        self.budget = find_budget(setting, spread)
+        tolerance = setting.transport.tolerance
+        self.worst_cases = SharedCases(
+            rows, self.budget.budget, sources, tolerance, setting.random_state
+        )
+        self.rows, self.embedded_bytes = slice(None), z.nbytes
+        self.start(y, weight, mass, int(count.sum()))
+
+    def __sizeof__(self) -> int:
+        kept = sum(each.nbytes for each in self.batches)
+        return int(kept + self.bin_bytes + 1.5 * self.embedded_bytes)
+
+    def __copy__(self) -> Self:
+        later = object.__new__(type(self))
+        vars(later).update(vars(self))
+        return later
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.batches:
+            return super().__getstate__()
+        # Bins cannot be stored, and what cannot be stored Dask keeps in memory.
+        raise ClusterError(
+            "budro's rows do not fit into a worker's memory.",
+            "Give the workers more memory, or choose more of them.",
+        )
+
+    def _make_data(self) -> xgboost.DMatrix:
+        if self.setting.tree_method != "hist":
+            return xgboost.DMatrix(np.concatenate(self.batches), nthread=self.setting.n_jobs)
+        batches = Batches(lambda: ({"data": each} for each in self.batches))
+        data = xgboost.QuantileDMatrix(batches, nthread=self.setting.n_jobs)
+        self.batches.clear()
+        return data
+
+    def _gather(self, margin: np.ndarray) -> np.ndarray:
+        return margin
+
+
+def embed(block: Block, metric: FairMetric, *, single: bool) -> Block:
+    """Return a block with the column z, its embedded rows, in ``single`` precision or double."""
+    z = metric.embed(np.asarray(block.X, dtype=np.float64))
+    z = np.asarray(z, dtype=np.float32 if single else np.float64)
+    return replace(block, columns={**block.columns, "z": z})
+
+
 def boost(
     setting: BoostingSetting,
-    X: np.ndarray,
-    y: np.ndarray,
-    z: np.ndarray,
-    weight: np.ndarray,
+    rows: Rows,
     progress: Callable[[int, int], None] | None = None,
     watch: Watch | None = None,
 ) -> Boosted:
-    """Boost on rows in memory; ``progress`` is called with (rounds done, rounds)."""
-    state = BoostingState(setting, X, y, z, weight)
-    rows = None if watch is None else xgboost.DMatrix(watch.X, nthread=setting.n_jobs)
+    """Boost on rows, with the columns ``y``, ``weight`` and ``z`` of `embed`; they are dropped.
+
+    ``progress`` is called with (rounds done, rounds).
+
+    Notes
+    -----
+    Workers boost together, in step, with the result of one process to rounding. With ``sources``
+    below n each of W workers holds its rows alone; see `shared` for the memory, and for what
+    sources lose by it. Otherwise each holds its rows of X and, of all n rows, the k embedded
+    dimensions, labels, weights and losses: O(n (k + K)) memory besides its own rows. A round costs
+    it O(n² k / W) operations, since it moves each W-th of the columns, and the trees of n / W rows.
+    It exchanges n K losses and n_points K masses once a round, two numbers per pass over the
+    columns (or stochastic step), and XGBoost's histograms; the embedded rows once a fit.
+
+    "To rounding" has exceptions. Rows that are equally good destinations, as is common with
+    discrete features, get the mass by a rule, see `tie`; but if two splits of a tree gain the same,
+    XGBoost's rounding chooses, which the number of workers changes, as does the order of rows. Its
+    bins are approximate if a worker has more than 2,048 values of a feature, and always with
+    ``approx``. A request to the workers is some rounds, about ``SPELL`` seconds of them.
+    """
+    team = rows.make(begin, setting, rows.n_samples, rows.remote)
+    # Whatever is needed of the rows is in the state.
+    rows.drop()
+    told, done, count = 0, 1, 1
     while True:
-        if progress is not None:
-            progress(state.iteration, setting.n_estimators)
+        while told < done:
+            told += 1
+            if progress is not None:
+                progress(told, setting.n_estimators)
         if watch is not None:
-            follow(watch, state.booster, rows)
-        if state.iteration >= setting.n_estimators or (watch is not None and watch.is_over):
-            return state.finish() if watch is None else state.finish().take(watch.best)
-        state.play()
+            follow(watch, team.together(read_booster)[0], setting.n_jobs)
+        if done >= setting.n_estimators or (watch is not None and watch.is_over):
+            break
+        begun = time.monotonic()
+        later = team.make(advance, count)
+        team.drop()
+        team, seconds, done = later, time.monotonic() - begun, done + count
+        if rows.remote:
+            count = max(1, count * 2 if seconds < SPELL / 2 else int(count * SPELL / seconds))
+            count = min(count, setting.n_estimators - done)
+    boosted: Boosted = team.together(finish)[0]
+    return boosted if watch is None else boosted.take(watch.best)
 
 
-def follow(watch: Watch, booster: xgboost.Booster, rows: xgboost.DMatrix) -> None:
-    """Record the rounds of a booster that a watch has not seen, until it is over."""
+def begin(
+    blocks: Sequence[Block], setting: BoostingSetting, n_samples: int, remote: bool
+) -> BoostingState:
+    """Exchange what is needed of these rows with other processes, and take the first round."""
+    from xgboost.collective import get_rank, get_world_size
+
+    blocks = [block for block in blocks if len(block)]
+    sources = setting.transport.sources
+    if not remote:
+        [block] = blocks
+        return BoostingState(setting, block.X, block["y"], block["z"], block["weight"])
+    y, weight = (np.concatenate([block[name] for block in blocks]) for name in ("y", "weight"))
+    if sources is not None and sources < n_samples:
+        # Dask holds the blocks until the end, and all rows twice may be too much for a worker.
+        z = np.empty((len(y), blocks[0]["z"].shape[1]), dtype=np.float32)
+        first, batches = 0, []
+        for block in blocks:
+            last = first + len(block)
+            z[first:last], first = block.columns.pop("z"), last
+            batches.append(block.X)
+            block.X = block.X[:0].copy()
+        process = Process(get_rank(), get_world_size(), add_up)
+        return SharedState(setting, batches, y, z, weight, process, sources)
+    X, z = np.concatenate([block.X for block in blocks]), np.concatenate([b["z"] for b in blocks])
+    own = np.concatenate([block.start + np.arange(len(block)) for block in blocks])
+    table = np.zeros((n_samples, z.shape[1] + 2))
+    table[own, 0], table[own, 1], table[own, 2:] = y, weight, z
+    table = add_up(table)
+    workers = WorkerGroup(get_rank(), get_world_size(), add_up, own)
+    label = table[:, 0].astype(np.int64)
+    return BoostingState(setting, X, label, table[:, 2:], table[:, 1], workers)
+
+
+def advance(state: BoostingState, rounds: int) -> BoostingState:
+    """Return the state after so many rounds with the other processes."""
+    return state.advance(rounds)
+
+
+def read_booster(state: BoostingState) -> xgboost.Booster:
+    """Return the trees so far, of which all processes have the same."""
+    return state.booster
+
+
+def finish(state: BoostingState) -> Boosted:
+    """Return trees, history and number of classes, of which all processes have the same."""
+    return state.finish()
+
+
+def follow(watch: Watch, booster: xgboost.Booster, n_jobs: int) -> None:
+    """Record the rounds of a booster that a watch has not seen, until it is over.
+
+    A pass over the rows gives the margins of as many rounds as the patience, O(n) numbers each.
+    """
+    rows, raw = open_rows(hold(watch.X)), bytes(booster.save_raw("ubj"))
     while len(watch.losses) < booster.num_boosted_rounds() and not watch.is_over:
-        seen = (0, len(watch.losses) + 1)
-        watch.add(booster.predict(rows, output_margin=True, iteration_range=seen))
+        first = len(watch.losses)
+        last = min(first + watch.patience, booster.num_boosted_rounds())
+        margins = rows.map(_predict_rounds, raw, first, last, n_jobs)
+        for margin in np.concatenate(margins, axis=1):
+            if not watch.is_over:
+                watch.add(margin)
+
+
+def _predict_rounds(block: Block, raw: bytes, first: int, last: int, n_jobs: int) -> np.ndarray:
+    booster = xgboost.Booster({"nthread": n_jobs}, model_file=bytearray(raw))
+    rows = xgboost.DMatrix(block.X, nthread=n_jobs)
+    return np.stack(
+        [
+            booster.predict(rows, output_margin=True, iteration_range=(0, count + 1))
+            for count in range(first, last)
+        ]
+    )
 
 
 def scale_classes(

@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from fairfrontier.train.regression.oracle.logistic import sum_curvature
-from fairfrontier.train.regression.oracle.oracle import Costs, Response, TreeOracle
+from fairfrontier.train.regression.oracle.oracle import Costs, Targets, TreeOracle
 from fairfrontier.train.regression.oracle.surrogate import Surrogate, find_chords, find_hull, smooth
-from fairfrontier.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.predictor import LinearPredictor, Predictor, TreePredictor
 
 # Scales of the smoothing, in grid steps: of the envelope's kinks, and of the costs' jumps.
 KINK, JUMP = 0.5, 1.0
@@ -49,8 +49,9 @@ class EnvelopeOracle:
 
     exact = False
 
-    def __init__(self, X: np.ndarray, weight: np.ndarray, penalty: float) -> None:
+    def __init__(self, X: np.ndarray, weight: np.ndarray, cell: np.ndarray, penalty: float) -> None:
         self.X, self.weight, self.penalty = X, weight / weight.sum(), penalty
+        self.cell = cell
         gram = sum_curvature(X, self.weight)
         diagonal = np.arange(X.shape[1])
         gram[diagonal, diagonal] += RIDGE * max(float(np.trace(gram)) / len(gram), 1e-12)
@@ -58,30 +59,27 @@ class EnvelopeOracle:
         self.solution = np.zeros(X.shape[1] + 1)
         self.solution[-1] = 0.5
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the linear function at which both descents end."""
         hull, jumps = find_surrogates(costs)
-        self.solution = self.descend(hull, costs.cell, self.solution)
-        theta = self.descend(jumps, costs.cell, self.solution)
-        predictor = LinearPredictor(theta[:-1], float(theta[-1]))
-        return Response(predictor, predictor.score(self.X))
+        self.solution = self.descend(hull, self.solution)
+        theta = self.descend(jumps, self.solution)
+        return LinearPredictor(theta[:-1], float(theta[-1]))
 
-    def evaluate(
-        self, surrogate: Surrogate, cell: np.ndarray, theta: np.ndarray
-    ) -> tuple[float, np.ndarray]:
+    def evaluate(self, surrogate: Surrogate, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the objective at (β, b), and its gradient, shape (n_features + 1,)."""
-        value, slope = surrogate.evaluate(cell, self.X @ theta[:-1] + theta[-1])
+        value, slope = surrogate.evaluate(self.cell, self.X @ theta[:-1] + theta[-1])
         pull = self.penalty * np.append(theta[:-1], 0.0)
         steep = self.weight * slope
         gradient = np.append(steep @ self.X, steep.sum()) + pull
         return float(self.weight @ value) + float(pull @ theta) / 2.0, gradient
 
-    def descend(self, surrogate: Surrogate, cell: np.ndarray, start: np.ndarray) -> np.ndarray:
+    def descend(self, surrogate: Surrogate, start: np.ndarray) -> np.ndarray:
         """Return (β, b) that is no worse than the start."""
 
         def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
             theta = solve_triangular(self.root, scaled)
-            value, gradient = self.evaluate(surrogate, cell, theta)
+            value, gradient = self.evaluate(surrogate, theta)
             return value, solve_triangular(self.root, gradient, trans="T")
 
         result = minimize(
@@ -107,24 +105,25 @@ class EnvelopeTreeOracle:
 
     exact = False
 
-    def __init__(self, trees: TreeOracle, scale: float) -> None:
-        self.trees = trees
+    def __init__(
+        self, trees: TreeOracle, weight: np.ndarray, cell: np.ndarray, scale: float
+    ) -> None:
+        self.trees, self.weight, self.cell = trees, weight, cell
         self.unit = trees.units[0] / scale if trees.sharpness else 1.0
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the ensemble."""
-        data, rounds = self.trees.data, self.trees.rounds
+        matrix, rounds = self.trees.team.member, self.trees.rounds
         scale, shift = self.trees.units
-        data.set_label(costs.targets)
-        data.set_weight(self.trees.weight)
+        data = matrix.tell(Targets(costs.target.reshape(-1), self.trees.total))
         hull, jumps = find_surrogates(costs)
         booster = xgboost.Booster(self.trees.parameters, [data])
         for i in range(rounds):
             margin = booster.predict(data, output_margin=True, training=True).astype(np.float64)
             surrogate = hull if 2 * i < rounds else jumps
-            _, slope = surrogate.evaluate(costs.cell, margin * scale + shift)
+            _, slope = surrogate.evaluate(self.cell, margin * scale + shift)
             booster.boost(data, i, grad=self._weigh(slope * self.unit), hess=self._curve(margin))
-        return self.trees.answer(booster)
+        return TreePredictor(booster, scale, shift)
 
     def _curve(self, margin: np.ndarray) -> np.ndarray:
         if not self.trees.sharpness:
@@ -134,7 +133,7 @@ class EnvelopeTreeOracle:
 
     def _weigh(self, rows: np.ndarray) -> np.ndarray:
         # XGBoost does not apply its weights to custom objectives.
-        weighted: np.ndarray = (self.trees.weight * rows).astype(np.float32)
+        weighted: np.ndarray = (self.weight * rows).astype(np.float32)
         return weighted
 
 

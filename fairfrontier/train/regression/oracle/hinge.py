@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack
 
-from fairfrontier.train.regression.oracle.oracle import Costs, Response
-from fairfrontier.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.oracle.oracle import Costs
+from fairfrontier.train.regression.predictor import LinearPredictor, Predictor
 
 # Rounds of cuts; each is finite, and few are needed from pieces near the last solution.
 ROUNDS = 60
@@ -35,7 +35,7 @@ class HingeOracle:
     exact = False
 
     def __init__(self, X: np.ndarray, weight: np.ndarray, cell: np.ndarray, n_grid: int) -> None:
-        self.X, self.n_grid = X, n_grid
+        self.n_grid = n_grid
         rows, merged = np.unique(np.column_stack([X, cell]), axis=0, return_inverse=True)
         self.cell = rows[:, -1].astype(np.int64)
         self.weight = np.bincount(merged, weights=weight) / weight.sum()
@@ -43,12 +43,11 @@ class HingeOracle:
         self.solution = np.zeros(X.shape[1] + 1)
         self.solution[-1] = 0.5
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the linear function of least hinge loss."""
         slope, height = tabulate_hinges(np.diff(costs.total, axis=-1).reshape(-1, self.n_grid))
         self.solution = self._solve(slope, height)
-        predictor = LinearPredictor(self.solution[:-1], float(self.solution[-1]))
-        return Response(predictor, predictor.score(self.X))
+        return LinearPredictor(self.solution[:-1], float(self.solution[-1]))
 
     def _solve(self, slope: np.ndarray, height: np.ndarray) -> np.ndarray:
         """Add pieces until the programme's losses equal those of the rows."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
+
+from fairfrontier.runtime.executor import Block, Rows
+
+if TYPE_CHECKING:
+    from fairfrontier.train.regression.oracle.oracle import Targets
 
 # Newton steps at most; two or three are usual from a near start.
 STEPS = 100
@@ -28,16 +35,15 @@ class LogisticRegressor:
     A step costs O(n d), a factor from all rows O(n d²). ``penalty`` is above 0.
     """
 
-    def __init__(self, X: np.ndarray, penalty: float, tolerance: float = 1e-6) -> None:
-        self.X, self.penalty, self.tolerance = X, penalty, tolerance
-        self.solution = np.zeros(X.shape[1] + 1)
+    def __init__(self, rows: Rows, penalty: float, tolerance: float = 1e-6) -> None:
+        self.rows, self.penalty, self.tolerance = rows, penalty, tolerance
+        self.solution = np.zeros(rows.n_features + 1)
         self._factor: tuple[np.ndarray, bool] | None = None
 
-    def solve(self, label: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def solve(self, targets: Targets) -> np.ndarray:
         """Return (β, b), float64, shape (n_features + 1,), for labels in [0, 1]."""
-        weight = weight / weight.sum()
         theta = self.solution
-        value, gradient, chance = self._evaluate(theta, label, weight)
+        value, gradient = self._evaluate(theta, targets)
         use_all = False
         for _ in range(STEPS):
             size = float(np.abs(gradient).max())
@@ -46,12 +52,12 @@ class LogisticRegressor:
             fresh = self._factor is None
             if fresh:
                 stride = 1 if use_all else self._stride
-                self._factor = cho_factor(self._hessian(chance, weight, stride))
+                self._factor = cho_factor(self._hessian(theta, targets, stride))
             step = cho_solve(self._factor, gradient)
             length = 1.0
             while True:
                 candidate = theta - length * step
-                reached = self._evaluate(candidate, label, weight)
+                reached = self._evaluate(candidate, targets)
                 if reached[0] <= value - 1e-4 * length * float(gradient @ step) + 1e-15:
                     break
                 length /= 2.0
@@ -61,44 +67,24 @@ class LogisticRegressor:
             if failed and fresh and (use_all or self._stride == 1):
                 break
             if not failed:
-                theta, (value, gradient, chance) = candidate, reached
+                theta, (value, gradient) = candidate, reached
             remaining = float(np.abs(gradient).max()) / size
             if failed or length < 1.0 or remaining > SLOW:
                 self._factor, use_all = None, failed or (fresh and remaining > STUCK)
         self.solution = theta
         return theta
 
-    def _evaluate(
-        self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
-    ) -> tuple[float, np.ndarray, np.ndarray]:
-        value, gradient, chance = self._sum(theta, label, weight)
+    def _evaluate(self, theta: np.ndarray, targets: Targets) -> tuple[float, np.ndarray]:
+        value, gradient = self.rows.sum(_evaluate, theta, targets)
         pull = self.penalty * np.append(theta[:-1], 0.0)
-        return value + float(pull @ theta) / 2.0, gradient + pull, chance
-
-    def _sum(
-        self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
-    ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return loss and gradient without penalty, and what ``_sum_curvature`` takes."""
-        return sum_logistic(self.X, theta, label, weight)
-
-    def _sum_curvature(
-        self, chance: np.ndarray, weight: np.ndarray, stride: int
-    ) -> tuple[np.ndarray, float]:
-        """Return the Hessian of every ``stride``-th row without penalty, and their weight."""
-        some = weight[::stride]
-        curve = some * (chance * (1.0 - chance))[::stride]
-        return sum_curvature(np.ascontiguousarray(self.X[::stride]), curve), float(some.sum())
-
-    @property
-    def _n_samples(self) -> int:
-        return len(self.X)
+        return value + float(pull @ theta) / 2.0, gradient + pull
 
     @property
     def _stride(self) -> int:
-        return max(1, self._n_samples // max(LEAST, PER_FEATURE * (self.solution.size - 1)))
+        return max(1, self.rows.n_samples // max(LEAST, PER_FEATURE * (self.solution.size - 1)))
 
-    def _hessian(self, chance: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
-        curvature, total = self._sum_curvature(chance, weight, stride)
+    def _hessian(self, theta: np.ndarray, targets: Targets, stride: int) -> np.ndarray:
+        curvature, total = self.rows.sum(_evaluate_curvature, theta, targets, stride)
         hessian: np.ndarray = curvature / total
         size = len(hessian) - 1
         hessian[np.arange(size), np.arange(size)] += self.penalty
@@ -107,15 +93,24 @@ class LogisticRegressor:
         return hessian
 
 
-def sum_logistic(
-    X: np.ndarray, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return Σ w (log(1 + exp(m)) − p m), its gradient, and σ(m); the sums of partitions add up."""
-    margin = X @ theta[:-1] + theta[-1]
-    chance = expit(margin)
+def _evaluate(block: Block, theta: np.ndarray, targets: Targets) -> tuple[float, np.ndarray]:
+    """Return Σ w (log(1 + exp(m)) − p m) / Σ w of all rows, and its gradient."""
+    label, weight = targets.labels(block), targets.weights(block) / targets.total
+    margin = block.X @ theta[:-1] + theta[-1]
     value = float(weight @ (np.logaddexp(0.0, margin) - label * margin))
-    residual = weight * (chance - label)
-    return value, np.append(residual @ X, residual.sum()), chance
+    residual = weight * (expit(margin) - label)
+    return value, np.append(residual @ block.X, residual.sum())
+
+
+def _evaluate_curvature(
+    block: Block, theta: np.ndarray, targets: Targets, stride: int
+) -> tuple[np.ndarray, float]:
+    """Return the Hessian of every ``stride``-th of all rows, and their weight."""
+    some = slice(-block.start % stride, None, stride)
+    weight = (targets.weights(block) / targets.total)[some]
+    X = np.ascontiguousarray(block.X[some])
+    chance = expit(X @ theta[:-1] + theta[-1])
+    return sum_curvature(X, weight * (chance * (1.0 - chance))), float(weight.sum())
 
 
 def sum_curvature(X: np.ndarray, curve: np.ndarray) -> np.ndarray:

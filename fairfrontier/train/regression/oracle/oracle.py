@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.executor import Block, Rows
 from fairfrontier.train.regression.moment import Moments, factorise, sum_by_cell, sum_moments
 from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.predictor import (
@@ -53,27 +55,36 @@ class Costs:
         g_λ at the levels.
     target : ndarray of float64, shape (n_groups, n_labels)
         U, the middle of the interval where g_λ is least.
-    cell : ndarray of int64, shape (n_samples,)
-        a_i · n_labels + ỹ_i of each training row.
     """
 
     total: np.ndarray
     target: np.ndarray
-    cell: np.ndarray
-
-    @property
-    def targets(self) -> np.ndarray:
-        """U of each row, shape (n_samples,)."""
-        targets: np.ndarray = self.target.reshape(-1)[self.cell]
-        return targets
 
 
 @dataclass(frozen=True, eq=False)
-class Response:
-    """A predictor and its values on the training rows, shape (n_samples,), not yet clipped."""
+class Targets:
+    """Labels in [0, 1] and weights of a fit, described by few numbers, which go to the rows.
 
-    predictor: Predictor
-    score: np.ndarray
+    ``target``, shape (n_cells,), is the label of the rows in each cell, or None where rows keep
+    their own; ``factor``, shape (n_groups,), multiplies the weights of each group, or None; all of
+    them are then multiplied by ``scale``. ``total`` is Σ w of the result.
+    """
+
+    target: np.ndarray | None
+    total: float
+    factor: np.ndarray | None = None
+    scale: float = 1.0
+
+    def labels(self, block: Block) -> np.ndarray:
+        """Return the label of each row."""
+        return block["y"] if self.target is None else self.target[block["cell"]]
+
+    def weights(self, block: Block) -> np.ndarray:
+        """Return the weight of each row."""
+        if self.factor is None:
+            return block["weight"]
+        weights: np.ndarray = block["weight"] * self.factor[block["group"]] * self.scale
+        return weights
 
 
 class Oracle(Protocol):
@@ -81,7 +92,7 @@ class Oracle(Protocol):
 
     exact: bool
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return a predictor whose rounded values have small costs."""
         ...
 
@@ -91,7 +102,7 @@ class RiskOracle(Protocol):
 
     exact: bool
 
-    def minimise(self, factor: np.ndarray) -> Response:
+    def minimise(self, factor: np.ndarray) -> Predictor:
         """Return a predictor of small weighted loss."""
         ...
 
@@ -99,23 +110,19 @@ class RiskOracle(Protocol):
 class LeastSquaresOracle:
     """LS with linear functions: one factorisation, then a call is a product with the targets.
 
-    Targets are equal within each cell. O(n d²) once; a call takes O(d · n_cells) for the
-    coefficients and O(n d) for the values.
+    Targets are equal within each cell. O(n d²) once; a call takes O(d · n_cells) and reads no row.
     """
 
     exact = False
 
-    def __init__(self, X: np.ndarray, weight: np.ndarray, cell: np.ndarray, n_cells: int) -> None:
-        everyone = np.zeros(len(X), dtype=np.int64)
-        self.X = X
-        self.factor = factorise(sum_moments(X, weight, everyone, 1))
-        self.sums = sum_by_cell(X, weight, cell, n_cells)
+    def __init__(self, rows: Rows, n_cells: int) -> None:
+        moments, self.sums = rows.sum(_sum_design, n_cells)
+        self.factor = factorise(moments)
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the least-squares fit of U."""
         sums = self.sums @ costs.target.reshape(-1)
-        coefficient, intercept = self.factor.solve(sums[:-1], float(sums[-1]))
-        return _linear_response(self.X, coefficient, intercept)
+        return LinearPredictor(*self.factor.solve(sums[:-1], float(sums[-1])))
 
 
 class TargetOracle:
@@ -123,7 +130,8 @@ class TargetOracle:
 
     Parameters
     ----------
-    weight : ndarray of float64, shape (n_samples,)
+    total : float
+        Σ w of the rows.
     sharpness : float
         C of a classifier, for which p = σ(C(2u − 1)); 0 for a regressor.
     variant : {"paper", "authors"}
@@ -132,17 +140,17 @@ class TargetOracle:
 
     exact = False
 
-    def __init__(self, weight: np.ndarray, sharpness: float, variant: Variant) -> None:
-        self.weight, self.sharpness, self.variant = weight, sharpness, variant
+    def __init__(self, total: float, sharpness: float, variant: Variant) -> None:
+        self.total, self.sharpness, self.variant = total, sharpness, variant
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> Predictor:
         """Return the learner fitted on U, or on two weighted copies of each row."""
-        target = costs.targets
+        target = costs.target.reshape(-1)
         if self.sharpness:
             target = weigh_copies(target, self.sharpness, self.variant)
-        return self.fit(target, self.weight)
+        return self.fit(Targets(target, self.total))
 
-    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
+    def fit(self, targets: Targets) -> Predictor:
         """Return the learner fitted on targets in [0, 1]."""
         raise NotImplementedError
 
@@ -153,17 +161,17 @@ class LogisticOracle(TargetOracle):
     def __init__(
         self,
         regressor: LogisticRegressor,
-        weight: np.ndarray,
+        total: float,
         sharpness: float,
         variant: Variant = "paper",
     ) -> None:
-        super().__init__(weight, sharpness, variant)
+        super().__init__(total, sharpness, variant)
         self.regressor = regressor
 
-    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
+    def fit(self, targets: Targets) -> Predictor:
         """Return the logistic fit of labels in [0, 1]."""
-        theta = self.regressor.solve(target, weight) / (2.0 * self.sharpness)
-        return _linear_response(self.regressor.X, theta[:-1], 0.5 + float(theta[-1]))
+        theta = self.regressor.solve(targets) / (2.0 * self.sharpness)
+        return LinearPredictor(theta[:-1], 0.5 + float(theta[-1]))
 
 
 class TreeOracle(TargetOracle):
@@ -171,12 +179,17 @@ class TreeOracle(TargetOracle):
 
     gamma is 1 and 2, the learning rate .1: the default of XGBoost's scikit-learn wrapper when the
     paper was written. XGBoost takes labels between 0 and 1 for the two copies of a row.
+
+    Every process makes its matrix once, so that its bins are those of the first fit's weights, and
+    all grow in step. Bins are quantiles that they agree on: those of one process while a worker has
+    at most 2,048 different values of a feature (eight times XGBoost's 256 bins), approximately so
+    beyond.
     """
 
     def __init__(
         self,
-        X: np.ndarray,
-        weight: np.ndarray,
+        rows: Rows,
+        total: float,
         *,
         sharpness: float = 0.0,
         variant: Variant = "paper",
@@ -185,7 +198,7 @@ class TreeOracle(TargetOracle):
         n_jobs: int = 1,
         random_state: int = 0,
     ) -> None:
-        super().__init__(weight, sharpness, variant)
+        super().__init__(total, sharpness, variant)
         self.rounds = n_estimators or (150 if sharpness else 200)
         self.parameters = {
             "objective": "binary:logistic" if sharpness else "reg:squarederror",
@@ -198,21 +211,14 @@ class TreeOracle(TargetOracle):
             "seed": random_state,
             "disable_default_eval_metric": 1,
         }
-        self.data = xgboost.DMatrix(X, weight=weight, nthread=n_jobs)
+        self.team = rows.make(Matrix, n_jobs)
         # Scale and shift that turn a margin into a prediction.
         self.units = (0.5 / sharpness, 0.5) if sharpness else (1.0, 0.0)
 
-    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
+    def fit(self, targets: Targets) -> Predictor:
         """Return the ensemble grown on targets in [0, 1]."""
-        self.data.set_label(target)
-        self.data.set_weight(weight)
-        return self.answer(xgboost.train(self.parameters, self.data, self.rounds))
-
-    def answer(self, booster: xgboost.Booster) -> Response:
-        """Return the predictor of an ensemble, and its values on the training rows."""
-        scale, shift = self.units
-        margin = booster.predict(self.data, output_margin=True).astype(np.float64)
-        return Response(TreePredictor(booster, scale, shift), margin * scale + shift)
+        grown = self.team.together(Matrix.grow, targets, self.parameters, self.rounds)
+        return TreePredictor(next(each for each in grown if each is not None), *self.units)
 
 
 class LearnerOracle(TargetOracle):
@@ -222,29 +228,23 @@ class LearnerOracle(TargetOracle):
     """
 
     def __init__(
-        self,
-        X: np.ndarray,
-        weight: np.ndarray,
-        learner: Any,
-        sharpness: float = 0.0,
-        variant: Variant = "paper",
+        self, block: Block, learner: Any, sharpness: float = 0.0, variant: Variant = "paper"
     ) -> None:
-        super().__init__(weight, sharpness, variant)
-        self.X, self.learner = X, learner
+        super().__init__(float(block["weight"].sum()), sharpness, variant)
+        self.block, self.learner = block, learner
 
-    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
+    def fit(self, targets: Targets) -> Predictor:
         """Return the learner fitted on targets in [0, 1]."""
-        learner = clone(self.learner)
+        learner, X = clone(self.learner), self.block.X
+        target, weight = targets.labels(self.block), targets.weights(self.block)
         if not self.sharpness:
-            learner.fit(self.X, target, sample_weight=weight)
+            learner.fit(X, target, sample_weight=weight)
         else:
             both = np.concatenate([weight * (1.0 - target), weight * target])
             label = np.repeat([0, 1], len(target))
             used = both > 0
-            rows = np.concatenate([self.X, self.X])[used]
-            learner.fit(rows, label[used], sample_weight=both[used])
-        predictor = LearnerPredictor(learner, self.sharpness)
-        return Response(predictor, predictor.score(self.X))
+            learner.fit(np.concatenate([X, X])[used], label[used], sample_weight=both[used])
+        return LearnerPredictor(learner, self.sharpness)
 
 
 class GroupSquareOracle:
@@ -253,25 +253,15 @@ class GroupSquareOracle:
     Exact for the square loss of linear functions, before predictions are clipped to [0, 1].
     """
 
-    def __init__(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        weight: np.ndarray,
-        group: np.ndarray,
-        n_groups: int,
-        *,
-        exact: bool = True,
-    ) -> None:
-        self.X, self.exact = X, exact
-        self.moments: Moments = sum_moments(X, weight, group, n_groups)
-        self.cross = sum_by_cell(X, weight * y, group, n_groups)
+    def __init__(self, rows: Rows, n_groups: int, *, exact: bool = True) -> None:
+        self.exact = exact
+        self.moments, self.cross = rows.sum(_sum_group_design, n_groups)
 
-    def minimise(self, factor: np.ndarray) -> Response:
+    def minimise(self, factor: np.ndarray) -> Predictor:
         """Return the fit with the rows of group a weighted by ``factor[a]``."""
         solver = factorise(self.moments.combine(factor))
         sums = self.cross @ factor
-        return _linear_response(self.X, *solver.solve(sums[:-1], float(sums[-1])))
+        return LinearPredictor(*solver.solve(sums[:-1], float(sums[-1])))
 
 
 class WeightedOracle:
@@ -280,20 +270,17 @@ class WeightedOracle:
     exact = False
 
     def __init__(
-        self,
-        fit: Callable[[np.ndarray, np.ndarray], Response],
-        y: np.ndarray,
-        weight: np.ndarray,
-        group: np.ndarray,
+        self, fit: Callable[[Targets], Predictor], weight: np.ndarray, group: np.ndarray
     ) -> None:
-        self.fit, self.y, self.weight, self.group = fit, y, weight, group
+        self.fit, self.weight, self.group = fit, weight, group
         self.total = float(weight.sum())
 
-    def minimise(self, factor: np.ndarray) -> Response:
+    def minimise(self, factor: np.ndarray) -> Predictor:
         """Return the fit with the rows of group a weighted by ``factor[a]``."""
         weight = self.weight * factor[self.group]
         # Learners with penalties of their own must not see weights that grow with λ.
-        return self.fit(self.y, weight * (self.total / weight.sum()))
+        scale = self.total / weight.sum()
+        return self.fit(Targets(None, float((weight * scale).sum()), factor, scale))
 
 
 def weigh_copies(target: np.ndarray, sharpness: float, variant: Variant = "paper") -> np.ndarray:
@@ -332,6 +319,51 @@ def make_learner(learner: str | Any, *, classifier: bool, random_state: int, n_j
     return learner
 
 
-def _linear_response(X: np.ndarray, coefficient: np.ndarray, intercept: float) -> Response:
-    predictor = LinearPredictor(coefficient, intercept)
-    return Response(predictor, predictor.score(X))
+class Matrix:
+    """All rows of one process, as XGBoost holds them."""
+
+    def __init__(self, blocks: Iterable[Block], n_jobs: int) -> None:
+        self.blocks, self.n_jobs = list(blocks), n_jobs
+
+    def __sizeof__(self) -> int:
+        return sum(block.__sizeof__() for block in self.blocks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # XGBoost's matrix cannot be pickled; it is made again where it is needed.
+        return {"blocks": self.blocks, "n_jobs": self.n_jobs}
+
+    @cached_property
+    def data(self) -> xgboost.DMatrix:
+        """The matrix."""
+        return xgboost.DMatrix(_join([block.X for block in self.blocks]), nthread=self.n_jobs)
+
+    def tell(self, targets: Targets) -> xgboost.DMatrix:
+        """Return the matrix with these labels and weights."""
+        self.data.set_label(_join([targets.labels(block) for block in self.blocks]))
+        self.data.set_weight(_join([targets.weights(block) for block in self.blocks]))
+        return self.data
+
+    def grow(
+        self, targets: Targets, parameters: Mapping[str, Any], rounds: int
+    ) -> xgboost.Booster | None:
+        """Train together with the other processes; the first of them returns the common trees."""
+        booster = xgboost.train(dict(parameters), self.tell(targets), rounds)
+        return booster if xgboost.collective.get_rank() == 0 else None
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _sum_design(block: Block, n_cells: int) -> tuple[Moments, np.ndarray]:
+    """Return the moments, and Σ w x by cell, for least squares on targets by cell."""
+    everyone = np.zeros(len(block), dtype=np.int64)
+    moments = sum_moments(block.X, block["weight"], everyone, 1)
+    return moments, sum_by_cell(block.X, block["weight"], block["cell"], n_cells)
+
+
+def _sum_group_design(block: Block, n_groups: int) -> tuple[Moments, np.ndarray]:
+    """Return the moments and Σ w x y of each group, for least squares on the labels."""
+    moments = sum_moments(block.X, block["weight"], block["group"], n_groups)
+    cross = sum_by_cell(block.X, block["weight"] * block["y"], block["group"], n_groups)
+    return moments, cross

@@ -5,6 +5,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.loss import logistic, square
 from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import (
@@ -12,36 +13,49 @@ from fairfrontier.train.regression.oracle.oracle import (
     LearnerOracle,
     LeastSquaresOracle,
     LogisticOracle,
+    Targets,
     TreeOracle,
     WeightedOracle,
     make_learner,
     weigh_copies,
 )
+from fairfrontier.train.regression.oracle_choice import take_block
 from fairfrontier.train.regression.parity import build_parity, find_costs
-from tests.train.regression.made import draw_rows
+from tests.train.regression.made import draw_rows, read
 
 
 def pose(n=250, seed=0, multiplier=None):
     X, y, group = draw_rows(n, seed)
     rng = np.random.default_rng(seed)
     weight = rng.random(n) + 0.5
-    problem = build_parity(y, group, weight, loss=square(), budget=0.1, n_grid=20)
+    rows = open_rows(X, y=y)
+    problem = build_parity(rows, y, group, weight, loss=square(), budget=0.1, n_grid=20)
     if multiplier is None:
         multiplier = rng.normal(0, 0.02, (2, 20))
     return X, y, group, weight, problem, find_costs(problem, multiplier)
 
 
+def aim(problem, costs):
+    """Return U of each row."""
+    return costs.target.reshape(-1)[read(problem, "cell")]
+
+
+def tell(problem, label):
+    """Return the rows of a problem with labels, and targets that leave these as they are."""
+    rows = problem.rows.attach(y=label)
+    return rows, Targets(None, float(read(problem, "weight").sum()))
+
+
 def test_least_squares_from_the_cache_equals_fitting_anew():
     X, _, _, weight, problem, _ = pose()
-    oracle = LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
+    oracle = LeastSquaresOracle(problem.rows, problem.n_cells)
     for seed in range(3):
         multiplier = np.random.default_rng(seed).normal(0, 0.05, (2, 20))
         costs = find_costs(problem, multiplier)
-        response = oracle.respond(costs)
-        anew = LinearRegression().fit(X, costs.targets, sample_weight=weight)
-        np.testing.assert_allclose(response.predictor.coefficient, anew.coef_, atol=1e-10)
-        np.testing.assert_allclose(response.score, anew.predict(X), atol=1e-10)
-        np.testing.assert_array_equal(response.predictor.score(X), response.score)
+        predictor = oracle.respond(costs)
+        anew = LinearRegression().fit(X, aim(problem, costs), sample_weight=weight)
+        np.testing.assert_allclose(predictor.coefficient, anew.coef_, atol=1e-10)
+        np.testing.assert_allclose(predictor.score(X), anew.predict(X), atol=1e-10)
 
 
 @pytest.mark.parametrize("sharpness", [5.0, 2.0])
@@ -70,31 +84,30 @@ def test_the_authors_weights_miss_the_target():
 
 
 def test_logistic_oracle_reaches_targets_that_are_linear():
-    X, _, _, weight, _, costs = pose()
-    oracle = LogisticOracle(LogisticRegressor(X, 1e-9), weight, 5.0)
+    X, _, _, weight, problem, costs = pose()
     beta = np.array([0.05, -0.04, 0.02, 0.0])
     target = 0.5 + X @ beta
-    response = oracle.fit(weigh_copies(target, 5.0), weight)
-    np.testing.assert_allclose(response.score, target, atol=1e-5)
-    assert np.isfinite(oracle.respond(costs).score).all()
+    rows, targets = tell(problem, weigh_copies(target, 5.0))
+    oracle = LogisticOracle(LogisticRegressor(rows, 1e-9), weight.sum(), 5.0)
+    np.testing.assert_allclose(oracle.fit(targets).score(X), target, atol=1e-5)
+    assert np.isfinite(oracle.respond(costs).score(X)).all()
 
 
 @pytest.mark.parametrize("sharpness", [0.0, 5.0])
 def test_trees_on_shares_equal_trees_on_copies(sharpness):
-    X, _, _, weight, _, costs = pose()
+    X, _, _, weight, problem, costs = pose()
     small = {"n_estimators": 5, "max_depth": 2}
-    oracle = TreeOracle(X, weight, sharpness=sharpness, **small)
-    response = oracle.respond(costs)
-    np.testing.assert_allclose(response.predictor.score(X), response.score, atol=1e-6)
+    oracle = TreeOracle(problem.rows, weight.sum(), sharpness=sharpness, **small)
+    score = oracle.respond(costs).score(X)
     if not sharpness:
-        assert np.corrcoef(response.score, costs.targets)[0, 1] > 0.5
+        assert np.corrcoef(score, aim(problem, costs))[0, 1] > 0.5
         return
-    share = weigh_copies(costs.targets, 5.0)
-    copies = TreeOracle(np.vstack([X, X]), np.tile(weight, 2), sharpness=sharpness, **small)
-    twice = copies.fit(
-        np.repeat([0.0, 1.0], len(X)), np.concatenate([weight * (1 - share), weight * share])
-    )
-    np.testing.assert_allclose(twice.predictor.score(X), response.score, atol=1e-4)
+    share = weigh_copies(aim(problem, costs), 5.0)
+    both = np.concatenate([weight * (1 - share), weight * share])
+    rows = open_rows(np.vstack([X, X]), y=np.repeat([0.0, 1.0], len(X)), weight=both)
+    copies = TreeOracle(rows, both.sum(), sharpness=sharpness, **small)
+    twice = copies.fit(Targets(None, both.sum()))
+    np.testing.assert_allclose(twice.score(X), score, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -102,25 +115,26 @@ def test_trees_on_shares_equal_trees_on_copies(sharpness):
     [(DecisionTreeRegressor(max_depth=3), 0.0), (DecisionTreeClassifier(max_depth=3), 5.0)],
 )
 def test_any_learner_of_scikit_learn_serves(learner, sharpness):
-    X, _, _, weight, _, costs = pose()
-    response = LearnerOracle(X, weight, learner, sharpness).respond(costs)
-    assert response.score.shape == (250,)
+    X, _, _, weight, problem, costs = pose()
+    predictor = LearnerOracle(take_block(problem.rows), learner, sharpness).respond(costs)
+    assert predictor.score(X).shape == (250,)
     assert not hasattr(learner, "tree_")
     if not sharpness:
-        anew = DecisionTreeRegressor(max_depth=3).fit(X, costs.targets, sample_weight=weight)
-        np.testing.assert_allclose(response.score, anew.predict(X), atol=1e-12)
+        target = aim(problem, costs)
+        anew = DecisionTreeRegressor(max_depth=3).fit(X, target, sample_weight=weight)
+        np.testing.assert_allclose(predictor.score(X), anew.predict(X), atol=1e-12)
 
 
 def test_group_factors_weigh_rows():
-    X, y, group, weight, _, _ = pose()
+    X, y, group, weight, problem, _ = pose()
     factor = np.array([0.3, 2.0])
     rows = weight * factor[group]
     anew = LinearRegression().fit(X, y, sample_weight=rows).predict(X)
-    ours = GroupSquareOracle(X, y, weight, group, 2).minimise(factor)
-    np.testing.assert_allclose(ours.score, anew, atol=1e-10)
-    plain = LearnerOracle(X, weight, LinearRegression())
-    other = WeightedOracle(plain.fit, y, weight, group).minimise(factor)
-    np.testing.assert_allclose(other.score, anew, atol=1e-10)
+    ours = GroupSquareOracle(problem.rows, 2).minimise(factor)
+    np.testing.assert_allclose(ours.score(X), anew, atol=1e-10)
+    plain = LearnerOracle(take_block(problem.rows), LinearRegression())
+    other = WeightedOracle(plain.fit, weight, group).minimise(factor)
+    np.testing.assert_allclose(other.score(X), anew, atol=1e-10)
 
 
 def test_learners_by_name_and_by_object():
@@ -136,38 +150,40 @@ def test_learners_by_name_and_by_object():
 
 
 def test_factors_do_not_change_the_weight_of_all_rows():
-    X, y, group, weight, _, _ = pose()
+    X, y, group, weight, problem, _ = pose()
     # A penalty of the learner's own would feel it.
-    learner = LearnerOracle(X, weight, Ridge(alpha=50.0))
-    oracle = WeightedOracle(learner.fit, y, weight, group)
-    once, often = (oracle.minimise(np.full(2, factor)).score for factor in (1.0, 20.0))
+    learner = LearnerOracle(take_block(problem.rows), Ridge(alpha=50.0))
+    oracle = WeightedOracle(learner.fit, weight, group)
+    once, often = (oracle.minimise(np.full(2, factor)).score(X) for factor in (1.0, 20.0))
     np.testing.assert_allclose(often, once, atol=1e-12)
-    np.testing.assert_allclose(once, learner.fit(y, weight).score, atol=1e-12)
+    plain = Ridge(alpha=50.0).fit(X, y, sample_weight=weight).predict(X)
+    np.testing.assert_allclose(once, plain, atol=1e-12)
 
 
 @pytest.mark.parametrize(("sharpness", "settings"), [(0.0, (4, 200, 1.0)), (5.0, (3, 150, 2.0))])
 def test_trees_are_those_of_the_paper(sharpness, settings):
-    oracle = TreeOracle(np.zeros((2, 1)), np.ones(2), sharpness=sharpness)
+    oracle = TreeOracle(open_rows(np.zeros((2, 1))), 2.0, sharpness=sharpness)
     parameters = oracle.parameters
     assert (parameters["max_depth"], oracle.rounds, parameters["gamma"]) == settings
 
 
 def test_the_authors_weights_are_asked_for_by_name():
-    X, _, _, weight, _, costs = pose()
-    share = {"variant": "authors"}
-    tree = DecisionTreeClassifier(max_depth=2)
+    X, _, _, weight, problem, costs = pose()
+    share, rows, total = {"variant": "authors"}, problem.rows, weight.sum()
+    tree, block = DecisionTreeClassifier(max_depth=2), take_block(problem.rows)
     small = {"sharpness": 5.0, "n_estimators": 3, "max_depth": 2}
+    regressors = [LogisticRegressor(rows, 1e-3) for _ in range(2)]
     for coded, paper in (
-        tuple(
-            LogisticOracle(LogisticRegressor(X, 1e-3), weight, 5.0, **each) for each in (share, {})
+        (
+            LogisticOracle(regressors[0], total, 5.0, **share),
+            LogisticOracle(regressors[1], total, 5.0),
         ),
-        (TreeOracle(X, weight, **small, **share), TreeOracle(X, weight, **small)),
-        (LearnerOracle(X, weight, tree, 5.0, **share), LearnerOracle(X, weight, tree, 5.0)),
+        (TreeOracle(rows, total, **small, **share), TreeOracle(rows, total, **small)),
+        (LearnerOracle(block, tree, 5.0, **share), LearnerOracle(block, tree, 5.0)),
     ):
-        found = coded.respond(costs).score
-        np.testing.assert_allclose(found, paper.fit(costs.targets, weight).score, atol=1e-6)
-        right = weigh_copies(costs.targets, 5.0)
-        np.testing.assert_allclose(
-            paper.respond(costs).score, paper.fit(right, weight).score, atol=1e-6
-        )
-        assert np.abs(found - paper.respond(costs).score).max() > 0.01
+        found, target = coded.respond(costs).score(X), costs.target.reshape(-1)
+        same = paper.fit(Targets(target, total)).score(X)
+        np.testing.assert_allclose(found, same, atol=1e-6)
+        right = paper.fit(Targets(weigh_copies(target, 5.0), total)).score(X)
+        np.testing.assert_allclose(paper.respond(costs).score(X), right, atol=1e-6)
+        assert np.abs(found - paper.respond(costs).score(X)).max() > 0.01

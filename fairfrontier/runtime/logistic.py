@@ -1,21 +1,22 @@
-"""Logistic regression of rows in partitions: Newton's method, by sums over them."""
+"""Logistic regression by sums over rows: Newton's method."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from scipy.special import expit, log_softmax, softmax
 
-from fairfrontier.runtime.cluster.partition import sum_partitions
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import Block, Rows
 
 # Of the line search of scikit-learn's newton-cholesky, whose steps these are.
 DECREASE, HALVINGS = 2.0**-11, 21
 STEPS = 1000
+# Coefficients for whose Hessian there is room.
+MOST_NEWTON = 500
 # The share of the largest eigenvalue below which one is rounding.
 RANK = 1e-12
 
@@ -30,7 +31,7 @@ class LogisticFit:
 
 
 def fit_logistic(
-    X: Any, y: np.ndarray, weight: np.ndarray, penalty: float, *, tolerance: float = 1e-6
+    rows: Rows, n_classes: int, penalty: float, *, tolerance: float = 1e-6
 ) -> LogisticFit:
     """Solve min_{W,b} Σ_i w_i ℓ(y_i, W x_i + b) / Σ_i w_i + (penalty/2) ‖W‖².
 
@@ -41,12 +42,11 @@ def fit_logistic(
 
     Parameters
     ----------
-    X : dask array of float64, shape (n_samples, n_features)
-        Rows, computed once at every step.
-    y : ndarray, shape (n_samples,)
-        Codes 0, …, K − 1, int64; or shares of class 1 of two, float64 from 0 to 1.
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights.
+    rows : Rows
+        With the columns ``y``, codes 0, …, K − 1, int64, or shares of class 1 of two, float64 from
+        0 to 1; and ``weight``, float64 case weights.
+    n_classes : int
+        K.
     penalty : float
         > 0.
 
@@ -57,19 +57,19 @@ def fit_logistic(
 
     Notes
     -----
-    O(n (K d)²) operations a step, O((K d)²) numbers from every partition.
+    O(n (K d)²) operations a step, O((K d)²) numbers from every block.
     """
-    classes = int(y.max()) + 1
-    shape = (1 if classes == 2 else classes, X.shape[1] + 1)
-    total = float(weight.sum())
+    shape = (1 if n_classes == 2 else n_classes, rows.n_features + 1)
+    total = float(rows.sum(_weigh))
+    rows = rows.derive(_append_one, width=shape[1])
     ridge = np.full(shape, penalty)
     ridge[:, -1] = 0.0
     # Intercepts of several classes may all be moved alike: this fixes them, and changes no more.
     fixed = np.zeros((*shape, *shape))
-    fixed[:, -1, :, -1] = 1.0 / classes if shape[0] > 1 else 0.0
+    fixed[:, -1, :, -1] = 1.0 / n_classes if shape[0] > 1 else 0.0
 
     def look(W: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        loss, gradient, hessian = sum_partitions(_expand, X, (y, weight), (W,))
+        loss, gradient, hessian = rows.sum(_expand, W)
         hessian = hessian / total + fixed
         size = W.size
         flat = hessian.reshape(size, size) + np.diag(ridge.ravel())
@@ -116,11 +116,18 @@ def _solve(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
     return np.asarray(scale * (inverse @ (scale * slope)))
 
 
-def _expand(
-    X: np.ndarray, y: np.ndarray, weight: np.ndarray, W: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
+def _append_one(block: Block) -> Block:
+    return replace(block, X=np.column_stack([block.X, np.ones(len(block))]))
+
+
+def _weigh(block: Block) -> float:
+    return float(block["weight"].sum())
+
+
+def _expand(block: Block, W: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """Return the sums of loss, gradient (K, d + 1) and Hessian (K, d + 1, K, d + 1) over rows."""
-    Z = np.column_stack([X, np.ones(len(X))])
+    y, weight = block["y"], block["weight"]
+    Z = block.X
     margin = Z @ W.T
     if len(W) == 1:
         loss = np.logaddexp(0.0, margin[:, 0]) - y * margin[:, 0]
@@ -136,7 +143,7 @@ def _expand(
     for k in range(len(W)):
         for m in range(k + 1):
             product = probability[:, k] * (float(k == m) - probability[:, m])
-            block = Z.T @ ((weight * product)[:, None] * Z)
-            hessian[k, :, m, :] = block
-            hessian[m, :, k, :] = block.T
+            part = Z.T @ ((weight * product)[:, None] * Z)
+            hessian[k, :, m, :] = part
+            hessian[m, :, k, :] = part.T
     return float(weight @ loss), gradient, hessian

@@ -6,9 +6,9 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.executor import Rows, computing_on, open_rows
+from fairfrontier.runtime.logistic import fit_logistic
 
 PENALTY = 1e-3
 
@@ -28,14 +28,15 @@ def here():
         yield
 
 
-def cut(X: np.ndarray) -> da.Array:
-    return da.from_array(X, chunks=((130, 0, 1, 169), X.shape[1]))
+def cut(X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+    lazy = da.from_array(X, chunks=((130, 0, 1, 169), X.shape[1]))
+    return open_rows(lazy, y=y, weight=weight)
 
 
 def test_two_classes_are_those_of_newtons_steps_in_memory(rows):
     X, y, weight = rows
     y = (y > 0).astype(np.int64)
-    fitted = fit_logistic(cut(X), y, weight, PENALTY)
+    fitted = fit_logistic(cut(X, y, weight), 2, PENALTY)
     model = LogisticRegression(
         C=1 / (PENALTY * weight.sum()), solver="newton-cholesky", tol=1e-6, max_iter=1000
     ).fit(X, y, sample_weight=weight)
@@ -46,7 +47,7 @@ def test_two_classes_are_those_of_newtons_steps_in_memory(rows):
 
 def test_several_classes_meet_the_conditions_of_the_optimum(rows):
     X, y, weight = rows
-    fitted = fit_logistic(cut(X), y, weight, PENALTY, tolerance=1e-10)
+    fitted = fit_logistic(cut(X, y, weight), 3, PENALTY, tolerance=1e-10)
     probability = softmax(X @ fitted.coefficient.T + fitted.intercept, axis=1)
     residual = weight[:, None] * (probability - np.eye(3)[y]) / weight.sum()
     np.testing.assert_allclose(residual.T @ X + PENALTY * fitted.coefficient, 0.0, atol=1e-9)
@@ -56,15 +57,15 @@ def test_several_classes_meet_the_conditions_of_the_optimum(rows):
 
 def test_partitions_change_nothing_but_rounding(rows):
     X, y, weight = rows
-    one = fit_logistic(da.from_array(X, chunks=X.shape), y, weight, PENALTY)
-    four = fit_logistic(cut(X), y, weight, PENALTY)
+    one = fit_logistic(open_rows(X, y=y, weight=weight), 3, PENALTY)
+    four = fit_logistic(cut(X, y, weight), 3, PENALTY)
     np.testing.assert_allclose(four.coefficient, one.coefficient, rtol=1e-11)
 
 
 def test_numbers_that_are_too_large_are_refused(rows):
     X, y, weight = rows
     with np.errstate(all="ignore"), pytest.raises(DataError, match="do not converge"):
-        fit_logistic(cut(X * 1e200), (y > 0).astype(np.int64), weight, PENALTY)
+        fit_logistic(cut(X * 1e200, (y > 0).astype(np.int64), weight), 2, PENALTY)
 
 
 def test_money_columns_with_their_sum_are_fitted(rows):
@@ -72,7 +73,7 @@ def test_money_columns_with_their_sum_are_fitted(rows):
     money = np.random.default_rng(5).lognormal(14.0, 0.3, (300, 2))
     X = np.column_stack([money, money.sum(axis=1)])
     y = (y + 2 * (money[:, 0] > money[:, 1]) > 1).astype(np.int64)
-    fitted = fit_logistic(cut(X), y, weight, 1e-4)
+    fitted = fit_logistic(cut(X, y, weight), 2, 1e-4)
     margin = X @ fitted.coefficient[0] + fitted.intercept
     residual = weight * (expit(margin) - y) / weight.sum()
     np.testing.assert_allclose(residual @ X + 1e-4 * fitted.coefficient[0], 0.0, atol=1e-6)

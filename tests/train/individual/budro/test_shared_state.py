@@ -10,8 +10,8 @@ from distributed.spill import SpillBuffer
 from fairfrontier import learn
 from fairfrontier.runtime.errors import ClusterError
 from fairfrontier.train.individual.budro.estimator import BuDRO
+from fairfrontier.train.individual.budro.round import SharedState
 from fairfrontier.train.individual.budro.shared import Process
-from fairfrontier.train.individual.budro.shared_round import SharedState
 from tests.train.tables import make_split
 
 
