@@ -27,8 +27,9 @@ FILE, ARRAYS = "metric.json", "metric.npz"
 WITHIN = (
     "fairfrontier.metric",
     "fairfrontier.runtime.arrays",
-    "fairfrontier.runtime.cluster.logistic",
-    "fairfrontier.runtime.cluster.partition",
+    "fairfrontier.runtime.collective",
+    "fairfrontier.runtime.executor",
+    "fairfrontier.runtime.logistic",
     "fairfrontier.runtime.seeds",
 )
 LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")

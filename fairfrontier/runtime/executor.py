@@ -470,17 +470,9 @@ def fit_rows(
 
     Raises
     ------
-    DataError
-        For columns of other lengths.
     ClusterError
         Where a worker is lost again, or none remains; and whatever ``fit`` raises.
     """
-    for key, column in columns.items():
-        if column is not None and len(column) != X.shape[0]:
-            raise DataError(
-                f"The rows of {key} cannot be matched with those of X.",
-                "Give arrays of the same length.",
-            )
     if client is None or not is_collection(X):
         rows = open_rows(X, **columns)
         return fit(rows if prepare is None else rows.derive(prepare))
@@ -502,10 +494,11 @@ def fit_rows(
     )
 
 
-def read_columns(client: Client | None, X: Any, *columns: Any) -> list[Any]:
+def read_columns(client: Client | None, X: Any, **columns: Any) -> list[Any]:
     """Return a Dask array with the sizes of its blocks known, and its columns in this process.
 
-    Columns are Dask arrays, O(n) numbers each, arrays or None.
+    Columns are Dask arrays, O(n) numbers each, arrays or None. DataError is raised for those of
+    other lengths than X.
     """
     import dask
 
@@ -514,9 +507,16 @@ def read_columns(client: Client | None, X: Any, *columns: Any) -> list[Any]:
         if np.isnan(X.shape[0]):
             X = X.copy()
             X.compute_chunk_sizes()
-        lazy = [column for column in columns if is_collection(column)]
+        lazy = [column for column in columns.values() if is_collection(column)]
         found = iter(dask.compute(*lazy))
-    return [X, *(next(found) if is_collection(each) else each for each in columns)]
+    known = {k: next(found) if is_collection(each) else each for k, each in columns.items()}
+    for name, column in known.items():
+        if column is not None and len(column) != X.shape[0]:
+            raise DataError(
+                f"The rows of {name} cannot be matched with those of X.",
+                "Give arrays of the same length.",
+            )
+    return [X, *known.values()]
 
 
 def count_memory() -> int:

@@ -197,7 +197,8 @@ class Estimator(BaseEstimator):
         the ``client``, or here without one. ConfigError is raised where `needs_all_rows` says why.
         """
         if is_collection(X):
-            X, y, sample_weight, groups = read_columns(client, X, y, sample_weight, groups)
+            given = {"y": y, "sample_weight": sample_weight, "groups": groups}
+            X, y, sample_weight, groups = read_columns(client, X, **given)
             self.n_features_in_ = int(X.shape[1])
             target = self.learn_target(to_numpy(y))
             n_classes = len(vars(self).get(CLASSES, ()))

@@ -19,8 +19,7 @@ ROWS = ("groups", "true_groups", "sample_weight")
 SPREAD = [
     (name, task)
     for name, task in CASES
-    if METHODS.all()[name].takes_collections
-    and "counterfactuals" not in METHODS.all()[name].fit_needs
+    if METHODS.all()[name].takes_blocks and "counterfactuals" not in METHODS.all()[name].fit_needs
 ]
 COMPUTING = [(name, task) for name, task in CASES if "cupy" in METHODS.all()[name].backends]
 

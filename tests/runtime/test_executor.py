@@ -22,6 +22,7 @@ from fairfrontier.runtime.executor import (
     hold,
     is_collection,
     open_rows,
+    read_columns,
 )
 from tests.namespaces import SecondDevice
 
@@ -221,7 +222,7 @@ def wait(block):
 
 def test_columns_of_other_lengths_are_refused(client):
     with pytest.raises(DataError, match="rows of y cannot be matched"):
-        fit_rows(len, cut(), client=client, name="mine", y=np.ones(11))
+        read_columns(client, cut(), y=np.ones(11))
     assert is_collection(cut())
     assert not is_collection(X)
 

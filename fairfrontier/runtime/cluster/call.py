@@ -104,7 +104,8 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
 def _watch_workers(client: Any) -> Iterator[None]:
     """Look at each step whether there are workers; where none is, start new ones, or give up.
 
-    A nanny that is told to restart its worker while the worker starts never starts another.
+    A nanny that is told to restart its worker while the worker starts never starts another. Workers
+    of a clock that is set back are silent until it is as late again: Dask counts by that clock.
     """
     import dask
     from dask.utils import parse_timedelta
@@ -112,8 +113,16 @@ def _watch_workers(client: Any) -> Iterator[None]:
 
     patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
     seen, asked = time.monotonic(), False
+    offset = time.time() - seen
     while True:
         yield
+        before, offset = offset, time.time() - time.monotonic()
+        back = before - offset
+        if back > patience:
+            raise ClusterError(
+                f"The clock was set back by {back:.0f} s, by which Dask's workers count.",
+                "Run it again.",
+            )
         try:
             workers = client.scheduler_info(n_workers=1)["workers"]
         except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -324,18 +323,22 @@ class Matrix:
 
     def __init__(self, blocks: Iterable[Block], n_jobs: int) -> None:
         self.blocks, self.n_jobs = list(blocks), n_jobs
+        self._data: xgboost.DMatrix | None = None
 
     def __sizeof__(self) -> int:
         return sum(block.__sizeof__() for block in self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         # XGBoost's matrix cannot be pickled; it is made again where it is needed.
-        return {"blocks": self.blocks, "n_jobs": self.n_jobs}
+        return {**vars(self), "_data": None}
 
-    @cached_property
+    @property
     def data(self) -> xgboost.DMatrix:
         """The matrix."""
-        return xgboost.DMatrix(_join([block.X for block in self.blocks]), nthread=self.n_jobs)
+        if self._data is None:
+            rows = _join([block.X for block in self.blocks])
+            self._data = xgboost.DMatrix(rows, nthread=self.n_jobs)
+        return self._data
 
     def tell(self, targets: Targets) -> xgboost.DMatrix:
         """Return the matrix with these labels and weights."""
