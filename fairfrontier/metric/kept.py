@@ -27,9 +27,8 @@ FILE, ARRAYS = "metric.json", "metric.npz"
 WITHIN = (
     "fairfrontier.metric",
     "fairfrontier.runtime.arrays",
-    "fairfrontier.runtime.collective",
-    "fairfrontier.runtime.executor",
-    "fairfrontier.runtime.logistic",
+    "fairfrontier.runtime.cluster.executor",
+    "fairfrontier.runtime.cluster.logistic",
     "fairfrontier.runtime.seeds",
 )
 LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")

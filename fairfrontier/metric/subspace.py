@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.registry import fair_metric
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.cluster.executor import hold, open_rows
+from fairfrontier.runtime.cluster.logistic import fit_logistic
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.executor import hold, open_rows
-from fairfrontier.runtime.logistic import fit_logistic
 
 Array = Any
 

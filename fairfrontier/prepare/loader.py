@@ -41,7 +41,7 @@ from fairfrontier.prepare.table.rows import (
     type_rows,
 )
 from fairfrontier.prepare.text.corpus import read_corpus
-from fairfrontier.runtime.executor import count_memory
+from fairfrontier.runtime.cluster.executor import count_memory
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home

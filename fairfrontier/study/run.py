@@ -22,9 +22,9 @@ import pandas as pd
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.loader import knows_split
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
+from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.cluster.open import can_start_processes, clear_killed
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
-from fairfrontier.runtime.executor import computing_on
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.store import Store, canonical_json, open_store

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.arrays import to_host, to_numpy
+from fairfrontier.runtime.cluster.executor import is_collection, read_columns
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
-from fairfrontier.runtime.executor import is_collection, read_columns
 from fairfrontier.train.objective import Objective, choose_cut
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 

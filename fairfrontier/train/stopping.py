@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.executor import is_collection
+from fairfrontier.runtime.cluster.executor import is_collection
 
 
 class Watch:

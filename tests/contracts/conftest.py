@@ -13,7 +13,7 @@ import yaml
 
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.executor import computing_on
+from fairfrontier.runtime.cluster.executor import computing_on
 
 LABELS = {
     "binary": {"column": "passed", "positive": "yes"},

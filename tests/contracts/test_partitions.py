@@ -12,8 +12,8 @@ import pytest
 
 from fairfrontier.metric.registry import METRICS, learn
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.executor import computing_on
 from fairfrontier.train.fit.post_processing import fit_behind, fit_behind_blocks
 from fairfrontier.train.fit.training import find_reason, predict_parts, train
 from fairfrontier.train.postprocess.base import PostProcessor

@@ -203,7 +203,7 @@ def _check_device() -> Iterator[Finding]:
 
 
 def _check_memory() -> Iterator[Finding]:
-    from fairfrontier.runtime.executor import count_memory
+    from fairfrontier.runtime.cluster.executor import count_memory
     from fairfrontier.runtime.thread import count_cores
 
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

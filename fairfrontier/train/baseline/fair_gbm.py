@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.executor import fit_rows, hold, is_collection, open_rows
+from fairfrontier.runtime.cluster.executor import fit_rows, hold, is_collection, open_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import xgboost
 
-from fairfrontier.runtime.executor import fit_rows
+from fairfrontier.runtime.cluster.executor import fit_rows
 from fairfrontier.train.base import Regressor
 from fairfrontier.train.baseline.linear_regression import (
     RegressionLoss,

@@ -11,9 +11,9 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.cluster.executor import hold, open_rows
+from fairfrontier.runtime.cluster.logistic import MOST_NEWTON, fit_logistic
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import hold, open_rows
-from fairfrontier.runtime.logistic import MOST_NEWTON, fit_logistic
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.registry import method
 

@@ -11,8 +11,8 @@ import numpy as np
 import xgboost
 from scipy.special import expit, softmax
 
+from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import Block, Rows, fit_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.baseline.linear import Linear

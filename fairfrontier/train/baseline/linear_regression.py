@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from fairfrontier.runtime.cluster.executor import Block, average_rows, hold, open_rows
+from fairfrontier.runtime.cluster.logistic import MOST_NEWTON, fit_logistic
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import Block, average_rows, hold, open_rows
-from fairfrontier.runtime.logistic import MOST_NEWTON, fit_logistic
 from fairfrontier.train.base import Regressor
 from fairfrontier.train.registry import method
 

@@ -30,9 +30,8 @@ WITHIN = (
     "fairfrontier.metric.fair_metric",
     "fairfrontier.prepare.splitting.perturbation",
     "fairfrontier.runtime.arrays",
-    "fairfrontier.runtime.collective",
-    "fairfrontier.runtime.executor",
-    "fairfrontier.runtime.logistic",
+    "fairfrontier.runtime.cluster.executor",
+    "fairfrontier.runtime.cluster.logistic",
     "fairfrontier.runtime.seeds",
 )
 # Write and read what was fitted, in a ``FORMAT`` that is part of the key.

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.executor import Block
+from fairfrontier.runtime.cluster.executor import Block
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.fit.training import fill_part, map_parts
 from fairfrontier.train.postprocess.base import PostProcessor, number_cells, score_part

@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.executor import Block, LazyRows, hold, is_collection, open_rows
+from fairfrontier.runtime.cluster.executor import Block, LazyRows, hold, is_collection, open_rows
 from fairfrontier.train.base import Classifier, Estimator
 from fairfrontier.train.objective import Objective
 from fairfrontier.train.prediction import Prediction, predict_part
@@ -22,7 +22,7 @@ from fairfrontier.train.registry import METHODS, create, name_columns
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fairfrontier.prepare.splitting.counterfactual import Edits
+    from fairfrontier.prepare.splitting.plan import Edits
 
 # Parts of the training rows, each scored by a model of the others, where no part is for validation.
 FOLDS = 5

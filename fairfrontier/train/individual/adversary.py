@@ -12,7 +12,7 @@ import numpy as np
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.executor import Block, hold, open_rows
+from fairfrontier.runtime.cluster.executor import Block, hold, open_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import TrainingWarning, unit_weight
 from fairfrontier.train.individual.attack import AttackedRows, AttackSetting, Objective, attack

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.runtime.executor import hold, open_rows
+from fairfrontier.runtime.cluster.executor import hold, open_rows
 
 
 @dataclass(frozen=True, eq=False)

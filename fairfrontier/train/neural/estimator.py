@@ -17,8 +17,8 @@ from fairfrontier.runtime.arrays import (
     choose_backend,
     to_numpy,
 )
+from fairfrontier.runtime.cluster.executor import Block, hold, is_collection, open_rows
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
-from fairfrontier.runtime.executor import Block, hold, is_collection, open_rows
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.neural.drawn import DrawnRows, gather_rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.train.regression.loss import Loss
 from fairfrontier.train.regression.oracle.oracle import RiskOracle
 from fairfrontier.train.regression.predictor import Predictor

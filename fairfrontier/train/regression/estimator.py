@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
 from fairfrontier.runtime.errors import DataError, StoreError
-from fairfrontier.runtime.executor import Block, Rows, fit_rows
 from fairfrontier.train.base import Regressor
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State

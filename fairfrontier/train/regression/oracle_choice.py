@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.train.regression.bounded_loss import BoundedLossProblem
 from fairfrontier.train.regression.oracle.envelope import EnvelopeOracle, EnvelopeTreeOracle
 from fairfrontier.train.regression.oracle.hinge import HingeOracle

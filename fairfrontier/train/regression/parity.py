@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.train.regression.grid import (
     accumulate_costs,
     choose_targets,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairfrontier.runtime.cluster.executor import Rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import Rows
 from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.saddle import Schedule
 

@@ -12,7 +12,7 @@ import numpy as np
 import xgboost
 from scipy.special import expit
 
-from fairfrontier.runtime.executor import Block, Rows, fit_rows
+from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
 from fairfrontier.train.base import Classifier, Estimator
 from fairfrontier.train.persistence import State
 

@@ -11,8 +11,7 @@ import numpy as np
 import xgboost
 from scipy.special import expit
 
-from fairfrontier.runtime.collective import add_up
-from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.runtime.cluster.executor import Block, Rows, add_up
 from fairfrontier.train.tree.boosting import bin_rows
 
 # The labels among which a criterion compares the groups' rates of decision 1; None for all rows.

@@ -16,9 +16,9 @@ import pytest
 from fairfrontier.runtime.cluster import call
 from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
+from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError
-from fairfrontier.runtime.executor import computing_on
 
 
 @pytest.mark.once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 
-from fairfrontier.runtime.executor import computing_on
+from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.train.neural.drawn import gather_rows
 
 X = np.random.default_rng(0).normal(size=(20, 3))

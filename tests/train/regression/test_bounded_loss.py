@@ -3,8 +3,8 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression
 
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
 from fairfrontier.train.regression.loss import square
 from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle

@@ -11,10 +11,10 @@ import pytest
 from distributed import Client
 from sklearn.base import clone
 
-from fairfrontier.runtime import executor
+from fairfrontier.runtime.cluster import executor
 from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.executor import MEETING
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.runtime.collective import MEETING
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError, InputError
 from fairfrontier.train.regression.classifier import FairRegressionClassifier
 from fairfrontier.train.regression.estimator import FairRegression

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.runtime.executor import open_rows
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.train.regression.bounded_loss import build_bounded_loss
 from fairfrontier.train.regression.estimator import FairRegression
 from fairfrontier.train.regression.loss import find_loss

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.grid import measure_disparity
 from fairfrontier.train.regression.loss import absolute, logistic, square
 from fairfrontier.train.regression.oracle.oracle import LeastSquaresOracle

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.persistence import read_state, write_state
 from fairfrontier.train.regression.oracle.oracle import LearnerOracle, Targets, TreeOracle
 from fairfrontier.train.regression.oracle_choice import take_block

@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split, Task
-from fairfrontier.runtime.executor import Rows, fit_rows, is_collection
+from fairfrontier.runtime.cluster.executor import Rows, fit_rows, is_collection
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.round import (

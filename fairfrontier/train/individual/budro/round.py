@@ -13,9 +13,8 @@ import xgboost
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
-from fairfrontier.runtime.collective import add_up
+from fairfrontier.runtime.cluster.executor import Block, Rows, add_up, hold, open_rows
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
-from fairfrontier.runtime.executor import Block, Rows, hold, open_rows
 from fairfrontier.train.individual.budget import Budget, find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry, keep_columns
 from fairfrontier.train.individual.budro.objective import (

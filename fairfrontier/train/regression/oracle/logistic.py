@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from fairfrontier.runtime.executor import Block, Rows
+from fairfrontier.runtime.cluster.executor import Block, Rows
 
 if TYPE_CHECKING:
     from fairfrontier.train.regression.oracle.oracle import Targets

@@ -19,8 +19,8 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.executor import Block, Rows
 from fairfrontier.train.regression.moment import Moments, factorise, sum_by_cell, sum_moments
 from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.predictor import (

@@ -16,10 +16,9 @@ from sklearn.base import clone
 from fairfrontier import learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.executor import MEETING, computing_on
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.runtime.collective import MEETING
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError, InputError
-from fairfrontier.runtime.executor import computing_on
 from fairfrontier.train.individual.budro import round as rounds
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
 
-from fairfrontier.runtime.executor import open_rows
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.train.regression.grid import round_down
 from fairfrontier.train.regression.loss import logistic, square
 from fairfrontier.train.regression.oracle.envelope import (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fairfrontier.runtime.executor import open_rows
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.train.regression.loss import square
 from fairfrontier.train.regression.oracle.hinge import HingeOracle, tabulate_hinges
 from fairfrontier.train.regression.parity import build_parity, find_costs

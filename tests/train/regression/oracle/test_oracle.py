@@ -4,8 +4,8 @@ from scipy.special import logit
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.executor import open_rows
 from fairfrontier.train.regression.loss import logistic, square
 from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import (

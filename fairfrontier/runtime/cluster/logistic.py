@@ -9,8 +9,8 @@ import numpy as np
 import scipy.linalg
 from scipy.special import expit, log_softmax, softmax
 
+from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import Block, Rows
 
 # Of the line search of scikit-learn's newton-cholesky, whose steps these are.
 DECREASE, HALVINGS = 2.0**-11, 21

@@ -6,9 +6,9 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
+from fairfrontier.runtime.cluster.executor import Rows, computing_on, open_rows
+from fairfrontier.runtime.cluster.logistic import fit_logistic
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.executor import Rows, computing_on, open_rows
-from fairfrontier.runtime.logistic import fit_logistic
 
 PENALTY = 1e-3
 

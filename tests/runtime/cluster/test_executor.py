@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from fairfrontier.runtime import executor
-from fairfrontier.runtime.collective import add_up
-from fairfrontier.runtime.errors import ClusterError, DataError
-from fairfrontier.runtime.executor import (
+from fairfrontier.runtime.cluster import executor
+from fairfrontier.runtime.cluster.executor import (
     WorkerLostError,
+    add_up,
     computing_on,
     count_memory,
     fit_rows,
@@ -24,6 +23,7 @@ from fairfrontier.runtime.executor import (
     open_rows,
     read_columns,
 )
+from fairfrontier.runtime.errors import ClusterError, DataError
 from tests.namespaces import SecondDevice
 
 X = np.arange(24.0).reshape(12, 2)
@@ -229,7 +229,7 @@ def test_columns_of_other_lengths_are_refused(client):
 
 def test_settings_of_clusters_that_are_imported_meanwhile_remain():
     code = (
-        "import dask; from fairfrontier.runtime.executor import computing_on\n"
+        "import dask; from fairfrontier.runtime.cluster.executor import computing_on\n"
         "with computing_on(None):\n    import distributed\n"
         "assert dask.config.get('distributed.comm.timeouts.connect')"
     )

@@ -19,13 +19,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fairfrontier.runtime.arrays import to_host, to_numpy
-from fairfrontier.runtime.collective import communicating, start_tracker
 from fairfrontier.runtime.errors import ClusterError, DataError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ TIMEOUT = 1800.0
 LOOK = 1.0
 # Seconds within which a cluster has a worker, at first and after a restart, and has all of them.
 COMING, RETURN = 60.0, 20.0
+# Seconds within which all workers must have started: the others would wait for a dead one.
+MEETING = 120
 _HELD: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -121,7 +123,7 @@ class Rows:
     def together(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return ``function(blocks, *arguments)`` of each process that holds blocks.
 
-        All run at once, and know the sums over all of them by `collective.add_up`.
+        All run at once, and know the sums over all of them by `add_up`.
         """
 
     @abstractmethod
@@ -802,3 +804,50 @@ def _is_loss(error: BaseException) -> bool:
     libraries = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
     # XGBoost's errors have one class, and say the place in its sources.
     return "distributed" in libraries or ("xgboost" in libraries and "/collective/" in str(error))
+
+
+def start_tracker(n_workers: int, timeout: int, dask_scheduler: Any = None) -> dict[str, Any]:
+    """Start a tracker on the scheduler's host, which all workers can reach.
+
+    Returns keywords of `communicating`, for one task on each worker. All tasks must run at once:
+    each needs a free thread.
+    """
+    from distributed.comm import get_address_host
+    from xgboost.tracker import RabitTracker
+
+    host = get_address_host(dask_scheduler.address)
+    tracker = RabitTracker(n_workers=n_workers, host_ip=host, sortby="task", timeout=MEETING)
+    tracker.start()
+    Thread(target=_end_tracker, args=(tracker,), daemon=True).start()
+    # Workers wait for each other's sums as long as a request may take.
+    return {**tracker.worker_args(), "dmlc_timeout": timeout}
+
+
+@contextmanager
+def communicating(**peers: Any) -> Iterator[None]:
+    """Join the other processes, whose sums `add_up` returns, by the keywords of `start_tracker`."""
+    from xgboost.dask import CommunicatorContext
+
+    with CommunicatorContext(**peers):
+        yield
+
+
+def add_up(values: np.ndarray) -> np.ndarray:
+    """Return the sum over all processes that communicate, to the same bits on each of them.
+
+    A ring: each sends and receives the array's size twice, whatever their number. One process alone
+    has its own values back.
+    """
+    from xgboost.collective import Op, allreduce
+
+    # XGBoost returns a flat array.
+    total: np.ndarray = allreduce(values, Op.SUM).reshape(values.shape)
+    return total
+
+
+def _end_tracker(tracker: Any) -> None:
+    # A dead worker ends it with an error, which the request to the workers reports better. The
+    # error recurs when the tracker is freed, which must not be left to Python's garbage collector.
+    for end in (tracker.wait_for, tracker.free):
+        with suppress(Exception):
+            end()
