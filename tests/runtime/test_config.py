@@ -54,7 +54,7 @@ def test_a_relative_path_is_another_file_in_another_folder(tmp_path, monkeypatch
         "1" + ":59" * 1000,
         "1" + ":59" * 5000 + ".5",
         "9" * 5000,
-        "9e999",
+        "9.0e+999",
     ],
 )
 def test_a_number_of_any_length_is_text_or_one_sentence(tmp_path, number):
