@@ -20,7 +20,7 @@ from prefect.artifacts import (
 )
 
 from fairfrontier.choose.card import escape_markdown
-from fairfrontier.prepare.embedding.base import ENCODING
+from fairfrontier.prepare.embedding.encoder import ENCODING
 from fairfrontier.runtime.text_file import read_csv
 
 # Progress is for people: publishing more often would only load the server.

@@ -25,8 +25,13 @@ from fairfrontier.prepare.config.dataset import (
     replace_noise,
 )
 from fairfrontier.prepare.config.section import Source
-from fairfrontier.prepare.embedding.feature import TextFeatures, digest_text, fit_text
-from fairfrontier.prepare.embedding.variant import add_versions, encode_versions
+from fairfrontier.prepare.embedding.feature import (
+    TextFeatures,
+    add_versions,
+    digest_text,
+    encode_versions,
+    fit_text,
+)
 from fairfrontier.prepare.source.fetch import fetch_source, peek
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.embedding.variant import list_changes
+from fairfrontier.prepare.embedding.feature import list_changes
 from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.finder import find_yaml, is_path
 from fairfrontier.runtime.seeds import derive_generator

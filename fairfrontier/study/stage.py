@@ -13,7 +13,7 @@ import pandas as pd
 
 from fairfrontier.metric.kept import MetricRequest, digest_metric
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.embedding.choice import determine_encoder
+from fairfrontier.prepare.embedding.encoder import determine_encoder
 from fairfrontier.prepare.loader import SplitRequest, digest_split
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.cluster.call import call_worker

@@ -24,7 +24,7 @@ from fairfrontier.cli.audit_command import show_plain_audit
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.baseline.linear import Linear
 from tests.monitor.watched import make_bundle, make_rows
-from tests.prepare.embedding.test_variant import COMMENTS, project
+from tests.prepare.embedding.test_feature import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
 from tests.project import DATASET, make_project
 

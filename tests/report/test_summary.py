@@ -9,7 +9,7 @@ import yaml
 
 from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
-from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.prepare.embedding.encoder import LatentSemantic
 from fairfrontier.report.finding import list_versions
 from fairfrontier.report.summary import build_summary, find_worse
 from fairfrontier.runner import run_plain

@@ -17,7 +17,7 @@ from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.history import HISTORY, SUMMARY
 from fairfrontier.prepare.embedding.cache import FOLDER as EMBEDDINGS
 from fairfrontier.prepare.source.fetch import FOLDER as DOWNLOADS
-from fairfrontier.prepare.text.table_cache import FOLDER as TABLES
+from fairfrontier.prepare.text.corpus import FOLDER as TABLES
 from fairfrontier.report.files import KIND as COPY
 from fairfrontier.runtime.store import STORE, Store, list_folders
 from fairfrontier.runtime.writer import is_draft

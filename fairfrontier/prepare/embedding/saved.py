@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.prepare.config.text import EncoderConfig
-from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
 from fairfrontier.prepare.embedding.cache import STORED
-from fairfrontier.prepare.embedding.choice import EXTRA, FALLBACK
-from fairfrontier.prepare.embedding.latent import LatentSemantic
-from fairfrontier.prepare.embedding.transformer import LIBRARIES, TransformerEncoder
+from fairfrontier.prepare.embedding.encoder import (
+    EXTRA,
+    FALLBACK,
+    LIBRARIES,
+    LatentSemantic,
+    TextEncoder,
+    TransformerEncoder,
+    list_texts,
+)
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.table.column import LARGEST
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError

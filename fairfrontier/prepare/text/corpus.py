@@ -1,28 +1,143 @@
-"""Tables of texts: cleaned, masked, and with columns for what the texts mention."""
+"""Tables of texts: cleaned, masked, kept, and with columns for what the texts mention."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Terms, Text, name_word
+from fairfrontier.prepare.config.text import (
+    GAP,
+    MASK,
+    PREFIX,
+    TERMS,
+    WORDS,
+    Mask,
+    Terms,
+    Text,
+    name_word,
+)
 from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.reader import check_digest, list_sources
 from fairfrontier.prepare.table.rows import Table, read_table
-from fairfrontier.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from fairfrontier.prepare.text.occurrence import find_words
-from fairfrontier.prepare.text.table_cache import WORTH_BYTES, recall_table
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
+from fairfrontier.runtime.source import source_digest
+from fairfrontier.runtime.store import Store, hash_file
+from fairfrontier.runtime.version import version
 
+# Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     from fairfrontier.prepare.config.dataset import DatasetConfig
+
+_LISTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[0-9a-f]{4})|(.))")
+
+
+def mask_span(text: str, start: int, end: int, mask: str = MASK) -> str:
+    """Replace text[start:end] by a mask."""
+    return text[:start] + mask + text[end:]
+
+
+def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int]:
+    """Return the position of a token in its text, as (start, end) in characters.
+
+    ``tokens`` are the pieces of the text without the blanks between them. A DataError is raised
+    when they are not those of the text, or too few.
+    """
+    if not 0 <= index < len(tokens):
+        raise DataError(
+            f"There is no token {index} among {len(tokens)}.", "Correct the column of positions."
+        )
+    end = 0
+    for token in tokens[: index + 1]:
+        start = end
+        while start < len(text) and text[start].isspace():
+            start += 1
+        end = start + len(token)
+        if text[start:end] != token:
+            raise DataError(
+                f"The token {token!r} is not in its text at character {start}.",
+                "Give the tokens of the same text.",
+            )
+    return start, end
+
+
+def split_tokens(cell: str) -> list[str]:
+    """Parse a list of tokens as Python writes it, ``['a', "b's"]``; nothing is evaluated."""
+    inside = cell.strip().removeprefix("[").removesuffix("]")
+    return [_ESCAPE.sub(_unescape, single or double) for single, double in _LISTED.findall(inside)]
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, letter = match[1] or match[2] or match[3], match[4]
+    return chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(letter, letter)
+
+
+def mask_word(text: str, word: str, mask: str = MASK) -> str:
+    """Mask every occurrence of a word, in any case, and its regular plural.
+
+    "nurse" is masked in "nurses", "Nurse's" and "nurse-midwife", not in "nursery"; "secretary" in
+    "secretaries", "boss" in "bosses". Blanks or one hyphen may separate the words of a term, which
+    may also be given with underscores: "vice_president" is masked in "Vice-president". For an empty
+    word nothing is masked.
+    """
+    return _compile(word).sub(lambda _: mask, text)
+
+
+def mask_words(texts: Iterable[str], words: Iterable[str], mask: str = MASK) -> list[str]:
+    """Mask in each text its own word; see `mask_word`."""
+    return [mask_word(text, word, mask) for text, word in zip(texts, words, strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _compile(word: str) -> re.Pattern[str]:
+    pieces = [re.escape(piece) for piece in re.split(r"[\s_-]+", word) if piece]
+    if not pieces:
+        # Without a word its plural ending would match.
+        return re.compile(r"(?!)")
+    stem = GAP.join(pieces)
+    plural = rf"{stem}(?:s|es)?"
+    if re.search(r"[^aeiou]y$", pieces[-1], re.IGNORECASE):
+        plural = rf"(?:{plural}|{stem[:-1]}ies)"
+    return re.compile(rf"(?<!\w){plural}(?!\w)", re.IGNORECASE)
+
+
+FOLDER = Path("data", "cache", "tables")
+KIND, FILE = "table", "table.parquet"
+# Below, reading and preparing take less than a second.
+WORTH_BYTES = 8 * 2**20
+
+
+def recall_table(
+    make: Callable[[], pd.DataFrame], description: Mapping[str, Any], home: Path, module: str
+) -> pd.DataFrame:
+    """Return a table that was made before, or make it and keep it in the project's cache.
+
+    ``description`` is all that the table depends on, except for the source of ``module``, which
+    makes it. The table is numbered from 0, with columns of numbers and level text. When its file
+    is damaged or cannot be written, the table is made again.
+    """
+    libraries = {name: version(name) for name in ("pandas", "pyarrow")}
+    whole = {**description, "source": source_digest([module]), "libraries": libraries}
+    store = Store(home / FOLDER)
+    key = store.key(KIND, whole)
+    entry = store.read(KIND, key)
+    if entry is not None:
+        return pd.read_parquet(entry / FILE)
+    frame = make()
+    with suppress(OSError, StoreError), store.writing(KIND, key, whole) as work:
+        frame.to_parquet(work / FILE)
+    return frame
+
 
 # Texts that are cleaned and searched between two signs of progress, and its name.
 BLOCK_TEXTS, CLEANING = 1 << 11, "cleaning texts"

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from fairfrontier.prepare.embedding import feature
-from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
+from fairfrontier.prepare.embedding.encoder import TextEncoder, list_texts
 
 
 class StubEncoder(TextEncoder):

@@ -12,15 +12,14 @@ import pandas as pd
 import pytest
 
 from fairfrontier.prepare.embedding import feature
-from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.prepare.embedding.encoder import LatentSemantic, TransformerEncoder
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
-from fairfrontier.prepare.embedding.transformer import TransformerEncoder
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError
 from tests.prepare.embedding.graph import TOKEN, make_config, make_graph, make_tokenizer
 from tests.prepare.embedding.sentence import SENTENCES
-from tests.prepare.embedding.test_variant import COMMENTS, project
+from tests.prepare.embedding.test_feature import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
 
 __all__ = ["project"]

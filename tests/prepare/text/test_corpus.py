@@ -1,3 +1,5 @@
+"""Tables of texts: cleaned, masked, kept and searched."""
+
 from __future__ import annotations
 
 import hashlib
@@ -6,16 +8,173 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.text import Text
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.text import corpus
-from fairfrontier.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
+from fairfrontier.prepare.text.corpus import (
+    FOLDER,
+    clean_texts,
+    locate_token,
+    mask_span,
+    mask_word,
+    mask_words,
+    prepare_texts,
+    read_corpus,
+    recall_table,
+    split_tokens,
+    unwrap,
+)
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import fingerprint
 from tests.prepare.text.conftest import HOME
+
+TOKENS = st.lists(st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1), min_size=1)
+
+
+@given(TOKENS, st.data())
+def test_tokens_are_located_whatever_blanks_are_between(tokens, data):
+    gaps = data.draw(st.lists(st.sampled_from(["", " ", "\n  "]), min_size=len(tokens)))
+    text = "".join(gap + token for gap, token in zip(gaps, tokens, strict=False))
+    index = data.draw(st.integers(0, len(tokens) - 1))
+    start, end = locate_token(text, tokens, index)
+    assert text[start:end] == tokens[index]
+    assert "".join(text[:start].split()) == "".join(tokens[:index])
+    assert mask_span(text, start, end, "⟂") == text[:start] + "⟂" + text[end:]
+
+
+@given(st.lists(st.text()))
+def test_lists_are_read_as_python_writes_them(tokens):
+    assert split_tokens(repr(tokens)) == tokens
+
+
+def test_escapes_that_python_does_not_write_stay_letters():
+    assert split_tokens(r"['\q', '\U00999999', '\xg', 'a\\b']") == ["q", "U00999999", "xg", r"a\b"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "index", "message"),
+    [
+        (["a", "c"], 1, "'c' is not in its text at character 2"),
+        (["a"], 1, "no token 1 among 1"),
+        (["a"], -1, "no token -1"),
+    ],
+)
+def test_tokens_of_another_text(tokens, index, message):
+    with pytest.raises(DataError, match=message):
+        locate_token("a b", tokens, index)
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "masked"),
+    [
+        ("Nurses and a nurse's nursery", "nurse", "# and a #'s nursery"),
+        ("secretaries, SECRETARY", "secretary", "#, #"),
+        ("bosses boss bossy", "boss", "# # bossy"),
+        ("boys, boies and a boy", "boy", "#, boies and a #"),
+        ("co-author, author_id", "author", "co-#, author_id"),
+        ("a c++ x", "c++", "a # x"),
+        ("vice  presidents, Vice-President", "vice president", "#, #"),
+        ("a police officer", " police_officer ", "a #"),
+        ("public secretaries", "public-secretary", "#"),
+        ("so. it's - no s", " ", "so. it's - no s"),
+    ],
+)
+def test_words_are_masked_whole(text, word, masked):
+    assert mask_word(text, word, "#") == masked
+
+
+def test_each_text_has_its_own_word(occupations):
+    masked = mask_words(occupations["sentence"], occupations["job"])
+    assert [text.count("[MASK]") for text in masked] == [1] * len(masked)
+    # A mask is put in as it is written.
+    assert mask_words(["a b"], ["a"], r"\1") == [r"\1 b"]
+
+
+MODULE = "fairfrontier.prepare.text.corpus"
+FRAME = pd.DataFrame(
+    {"text": pd.array(["a", "", "Ünï – `x`"], dtype="str"), "number": [1.0, 2.5, float("nan")]}
+)
+
+
+def test_a_table_is_made_once_for_each_description(tmp_path):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return FRAME.copy()
+
+    first = recall_table(make, {"files": ("x",)}, tmp_path, MODULE)
+    again = recall_table(make, {"files": ("x",)}, tmp_path, MODULE)
+    pd.testing.assert_frame_equal(first, again)
+    pd.testing.assert_frame_equal(first, FRAME)
+    recall_table(make, {"files": ("y",)}, tmp_path, MODULE)
+    assert len(calls) == 2
+    assert len(list((tmp_path / FOLDER).rglob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("name", ["source_digest", "version"])
+def test_other_code_and_other_libraries_make_another_table(tmp_path, monkeypatch, name):
+    recall_table(FRAME.copy, {}, tmp_path, MODULE)
+    monkeypatch.setattr(corpus, name, lambda _: "other")
+    other = FRAME.assign(number=0.0)
+    pd.testing.assert_frame_equal(recall_table(other.copy, {}, tmp_path, MODULE), other)
+
+
+def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
+    recall_table(FRAME.copy, {}, tmp_path, MODULE)
+    (path,) = (tmp_path / FOLDER).rglob("*.parquet")
+    # A whole table, but not the one that was written.
+    FRAME.assign(number=0.0).to_parquet(path)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path, MODULE), FRAME)
+    pd.testing.assert_frame_equal(pd.read_parquet(path), FRAME)
+    blocked = tmp_path / "blocked"
+    (blocked / "data" / "cache").mkdir(parents=True)
+    (blocked / FOLDER).write_text("in the way")
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, blocked, MODULE), FRAME)
+
+
+def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
+    def fail(_, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path, MODULE), FRAME)
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_large_sources_are_prepared_once_and_still_checked(tmp_path, monkeypatch):
+    from fairfrontier.prepare.config.dataset import read_dataset
+    from fairfrontier.runtime.errors import DataError
+
+    monkeypatch.setattr(corpus, "WORTH_BYTES", 0)
+    source = tmp_path / "texts.csv"
+    pd.DataFrame({"s": ["one two three", "four  five"], "y": ["a", "b"]}).to_csv(
+        source, index=False
+    )
+    described = (
+        "dataset: d\nsource: {path: texts.csv%s}\ntext: {column: s, first: 2}\n"
+        "label: {column: y, positive: a}\nfeatures: {text: tfidf}\n"
+        "split: {kind: random, train: 0.5, test: 0.5}\n"
+    )
+    path = tmp_path / "d.yaml"
+    path.write_text(described % "")
+    config = read_dataset(path, tmp_path)
+    table = corpus.read_corpus(config, tmp_path, path)
+    assert table.frame["s"].tolist() == ["one two", "four five"]
+    monkeypatch.setattr(corpus, "prepare_texts", lambda *_: pytest.fail("prepared again"))
+    again = corpus.read_corpus(config, tmp_path, path)
+    pd.testing.assert_frame_equal(table.frame, again.frame)
+    assert table.digests == again.digests
+    path.write_text(described % f", sha256: {'f' * 64}")
+    with pytest.raises(DataError, match="expects ffffffffffff"):
+        corpus.read_corpus(read_dataset(path, tmp_path), tmp_path, path)
+
 
 COMMENTS = {
     "dataset": "comments",

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from fairfrontier import load
-from fairfrontier.prepare.embedding import choice
-from fairfrontier.prepare.embedding.latent import LatentSemantic
-from fairfrontier.prepare.embedding.variant import TextVariants, encode_versions
+from fairfrontier.prepare.embedding import encoder
+from fairfrontier.prepare.embedding.encoder import LatentSemantic
+from fairfrontier.prepare.embedding.feature import TextVariants, encode_versions
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import fingerprint
 from tests.prepare.text.conftest import HOME, make_comments
@@ -128,7 +128,7 @@ def test_digest_and_fingerprint_follow_the_encoder_and_its_versions(project, tmp
     rule = {**COMMENTS["text"]["versions"]["identity"], "known": 30}
     other = name(text={**COMMENTS["text"], "versions": {"identity": rule}})
     assert all(one != two for one, two in zip(plain, other, strict=True))
-    monkeypatch.setattr("fairfrontier.prepare.embedding.latent.version", lambda _: "99")
+    monkeypatch.setattr("fairfrontier.prepare.embedding.encoder.version", lambda _: "99")
     newer = name()
     assert all(one != two for one, two in zip(plain, newer, strict=True))
 
@@ -139,7 +139,7 @@ def test_auto_is_settled_once_for_keys_and_for_fits(project, tmp_path, monkeypat
     class Chosen:
         name = "tfidf"
 
-    monkeypatch.setattr(choice, "choose_encoder", lambda *a, **k: calls.append(a) or Chosen)
+    monkeypatch.setattr(encoder, "choose_encoder", lambda *a, **k: calls.append(a) or Chosen)
     path = project(features={"text": {"encoder": "auto"}})
     fingerprint(path, home=tmp_path)
     load(path, home=tmp_path)

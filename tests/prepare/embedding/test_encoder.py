@@ -1,19 +1,236 @@
+"""Encoders of texts: which one is used, and that neither order nor batches matter."""
+
 from __future__ import annotations
 
+import importlib.util
+import json
+import logging
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from fairfrontier.prepare.config.text import read_encoder
-from fairfrontier.prepare.embedding import transformer as module
-from fairfrontier.prepare.embedding.transformer import TransformerEncoder
+from fairfrontier.prepare.embedding import encoder as module
+from fairfrontier.prepare.embedding.encoder import (
+    LatentSemantic,
+    TransformerEncoder,
+    choose_encoder,
+)
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.embedding.graph import DIMENSION, TOKEN, VOCABULARY, make_config
 from tests.prepare.embedding.sentence import SENTENCES
 from tests.prepare.fetched import require_files
+
+ROOT = Path(__file__).resolve().parents[3]
+EXTRA = all(importlib.util.find_spec(name) for name in ("onnxruntime", "tokenizers"))
+needs_extra = pytest.mark.skipif(not EXTRA, reason="needs the extra 'text'")
+
+
+@pytest.fixture
+def home(tmp_path):
+    make_config(tmp_path)
+    return tmp_path
+
+
+@needs_extra
+def test_auto_takes_the_sentence_encoder_that_is_there(home, caplog):
+    encoder = choose_encoder(home=home, max_tokens=8)
+    assert (encoder.name, encoder.dimension) == ("minilm", 12)
+    assert encoder.digest == choose_encoder("minilm", home=home, max_tokens=8).digest
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("library", ["onnxruntime", "tokenizers"])
+def test_without_the_extra_texts_are_encoded_by_tfidf_and_that_is_said(
+    home, library, monkeypatch, caplog
+):
+    # None in there makes an import fail as a missing package does.
+    for name in ("onnxruntime", "tokenizers"):
+        monkeypatch.setitem(sys.modules, name, None)
+        if name == library:
+            break
+    encoder = choose_encoder(home=home, max_tokens=8, rank=5)
+    assert isinstance(encoder, LatentSemantic)
+    assert encoder.name == "tfidf"
+    assert encoder.fit(SENTENCES).encode(SENTENCES[:4]).shape == (4, 5)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "by TF-IDF instead of minilm, because " in record.getMessage()
+    assert "fairfrontier[text]" in record.getMessage()
+    with pytest.raises(ConfigError, match="fairfrontier"):
+        choose_encoder("minilm", home=home, max_tokens=8)
+
+
+@needs_extra
+def test_without_the_weights_likewise(home, caplog):
+    (home / "tiny.onnx").unlink()
+    assert choose_encoder(home=home, max_tokens=8).name == "tfidf"
+    assert "There is no file tiny.onnx" in caplog.text
+    with pytest.raises(DataError, match="no file"):
+        choose_encoder("minilm", home=home, max_tokens=8)
+
+
+@needs_extra
+@pytest.mark.parametrize("name", ["auto", "minilm"])
+def test_other_weights_than_stated_are_no_reason_to_use_tfidf(home, caplog, name):
+    (home / "tiny.onnx").write_bytes(b"other")
+    with pytest.raises(DataError, match="has sha256"):
+        choose_encoder(name, home=home, max_tokens=8)
+    assert not caplog.records
+
+
+def test_tfidf_by_name_says_nothing(home, caplog):
+    assert choose_encoder("tfidf", home=home).name == "tfidf"
+    assert not caplog.records
+
+
+def test_unknown_names_and_wrong_numbers_are_errors(home):
+    with pytest.raises(ConfigError, match="Did you mean 'minilm'"):
+        choose_encoder("minlim", home=home)
+    with pytest.raises(ConfigError, match="rank is 0"):
+        choose_encoder(home=home, rank=0)
+
+
+def test_an_encoder_is_named_as_its_file(home):
+    folder = home / "conf" / "encoders"
+    (folder / "other.yaml").write_text((folder / "minilm.yaml").read_text())
+    with pytest.raises(ConfigError, match="calls itself 'minilm'"):
+        read_encoder("other", home)
+    with pytest.raises(ConfigError, match="There is no encoder"):
+        read_encoder("../minilm", home)
+    broken = json.loads((folder / "minilm.yaml").read_text()) | {"dimensions": 3}
+    (folder / "minilm.yaml").write_text(json.dumps(broken))
+    with pytest.raises(ConfigError, match="Did you mean 'dimension'"):
+        read_encoder("minilm", home)
+
+
+def test_every_bundled_encoder_is_pinned():
+    names = [each.stem for each in (ROOT / "conf" / "encoders").glob("*.yaml")]
+    assert "minilm" in names
+    for name in names:
+        config = read_encoder(name, ROOT)
+        for file in (config.weights, config.tokenizer):
+            assert all(origin.path or origin.sha256 for origin in file.sources)
+
+
+TRAIN, TEST = SENTENCES[::2], SENTENCES[1::2]
+
+
+def make_tables():
+    words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode")
+    return words.fit_transform(TRAIN).toarray(), words.transform(TEST).toarray()
+
+
+@pytest.mark.parametrize("rank", [1, 15, 384])
+def test_vectors_are_coordinates_on_the_largest_directions_of_the_training_texts(rank):
+    train, test = make_tables()
+    _, values, directions = np.linalg.svd(train)
+    there = min(rank, int((values > 1e-7 * values[0]).sum()))
+    # The next one is clearly smaller, so that the space of the first is the only one.
+    assert values[there - 1] > 1.4 * values[there]
+    exact = test @ directions[:there].T
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    vectors = LatentSemantic(rank=rank).fit(TRAIN).encode(TEST)
+    assert vectors.shape == (len(TEST), there)
+    assert vectors.dtype == np.float32
+    # Cosines do not depend on the signs of directions, nor on turning equal ones.
+    np.testing.assert_allclose(vectors @ vectors.T, exact @ exact.T, atol=1e-5)
+
+
+def test_it_is_scikit_learns_truncated_svd():
+    words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode")
+    svd = TruncatedSVD(6, random_state=0).fit(words.fit_transform(TRAIN))
+    exact = svd.transform(words.transform(TEST))
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    np.testing.assert_allclose(LatentSemantic(rank=6).fit(TRAIN).encode(TEST), exact, atol=1e-6)
+
+
+def test_test_texts_change_nothing():
+    encoder = LatentSemantic(rank=6).fit(TRAIN)
+    before = encoder.encode(TEST), encoder.digest
+    encoder.encode(["entirely new words", *TEST])
+    assert encoder.encode(TEST).tobytes() == before[0].tobytes()
+    assert encoder.digest == before[1]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from([*TEST[:9], "", "unknown"]), max_size=20), st.integers(1, 7))
+def test_a_text_has_the_same_bytes_whatever_is_beside_it(texts, chunk):
+    encoder = FITTED
+    alone = [encoder.encode([text])[0] for text in texts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        vectors = encoder.encode(texts)
+    assert vectors.shape == (len(texts), encoder.dimension)
+    assert [row.tobytes() for row in vectors] == [row.tobytes() for row in alone]
+    length = np.linalg.norm(vectors, axis=1)
+    known = np.array([text not in ("", "unknown") for text in texts], dtype=float)
+    np.testing.assert_allclose(length, known, atol=1e-6)
+
+
+FITTED = LatentSemantic(rank=8).fit(TRAIN)
+
+
+def test_vectors_of_other_code_are_not_taken(monkeypatch):
+    before = LatentSemantic(rank=4).fit(TRAIN).digest
+    monkeypatch.setattr("fairfrontier.prepare.embedding.encoder.source_digest", lambda _: "other")
+    assert LatentSemantic(rank=4).fit(TRAIN).digest != before
+
+
+def test_digest_names_texts_and_parameters():
+    digests = {
+        LatentSemantic(rank=4).fit(TRAIN).digest,
+        LatentSemantic(rank=5).fit(TRAIN).digest,
+        LatentSemantic(rank=4).fit(TRAIN[:-1]).digest,
+        LatentSemantic(rank=4, words=20).fit(TRAIN).digest,
+        LatentSemantic(rank=4, random_state=1).fit(TRAIN).digest,
+    }
+    assert len(digests) == 5
+    assert LatentSemantic(rank=4).fit(list(TRAIN)).digest in digests
+    assert FITTED.name == "tfidf"
+
+
+@pytest.mark.parametrize(
+    ("texts", "dimension"),
+    [
+        (["bread"], 1),
+        (["bread butter"], 1),
+        (["bread", "bread"], 1),
+        (["bread butter", "bread butter", "river"], 2),
+        (["bread", "butter", "river bread"], 3),
+    ],
+)
+def test_few_texts_have_few_directions(texts, dimension):
+    encoder = LatentSemantic().fit(texts)
+    assert encoder.dimension == dimension
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(texts), axis=1), 1.0, atol=1e-6)
+
+
+def test_what_cannot_be_is_refused():
+    for wrong in ({"rank": 0}, {"words": 0}, {"threads": 0}):
+        with pytest.raises(ConfigError):
+            LatentSemantic(**wrong)
+    for texts in ([], ["", "a !"], ["bread", None]):
+        with pytest.raises(DataError):
+            LatentSemantic().fit(texts)
+    for ask in ("dimension", "digest"):
+        with pytest.raises(NotFittedError):
+            getattr(LatentSemantic(), ask)
+
+
+def test_progress_counts_texts(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 4)
+    seen = []
+    FITTED.encode(TEST[:10], progress=lambda *told: seen.append(told))
+    assert seen == [("encoding by tfidf", done, 10) for done in (4, 8, 10)]
+
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tokenizers")
@@ -143,7 +360,7 @@ def test_settings_and_files_have_their_own_digest(tmp_path, monkeypatch):
     assert TransformerEncoder(config, tmp_path, max_tokens=8).digest not in digests
 
 
-def test_what_cannot_be_is_refused(tmp_path):
+def test_a_sentence_encoder_that_cannot_be_is_refused(tmp_path):
     config = make_config(tmp_path)
     for wrong in ({"max_tokens": 2}, {"max_tokens": 41}, {"threads": 0, "max_tokens": 8}):
         with pytest.raises(ConfigError):
