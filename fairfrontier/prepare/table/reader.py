@@ -448,7 +448,7 @@ class Block:
     and ``share`` says how much of the table has been read, from 0 to 1.
     """
 
-    raw: pa.RecordBatch
+    raw: pa.RecordBatch | pa.Table
     used: Mapping[str, str]
     path: Path
     rows: np.ndarray

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from fairfrontier.prepare.table.column import (
     FILL_IN,
@@ -395,8 +396,7 @@ def read_audited(
 
     Missing groups, and the levels ``unknown``, are the level `UNKNOWN`; where that is None they are
     refused. Weights that are all whole numbers count persons, each of whom becomes a row.
-    ``progress`` is called with the share that has been read. O(n); memory is 8 bytes a row for each
-    column.
+    ``progress`` is called with the share that has been read. O(n); memory is that of the columns.
 
     Raises
     ------
@@ -406,87 +406,75 @@ def read_audited(
         For a cell that cannot be used, with its column and row (from 0), for an empty table, and
         for more than ``MOST_PERSONS``.
     """
-    decided: list[np.ndarray] = []
-    scores: list[np.ndarray] = []
-    labels: list[np.ndarray] = []
-    weights: list[np.ndarray] = []
-    groups = {name: _Levels(unknown) for name in columns.groups}
-    # The columns of which named levels are 1.
-    named = {
-        option: (str(column), ones, _Levels())
-        for option, column, ones in (
-            ("accepted", columns.decisions, columns.accepted),
-            ("positive", columns.labels, columns.positive),
-        )
-        if ones
-    }
-    left_out = Counter[str]()
-    for batch in _read(path, columns.used(), progress, columns.missing):
-        if columns.undecided:
-            codes, present = batch.column(str(columns.decisions)).levels()
-            undecided = np.isin(present, columns.undecided)[codes]
-            left_out.update(present[code] for code in codes[undecided].tolist())
-            batch = batch.keep(~undecided)
-        if columns.decisions is not None:
-            cells = batch.column(columns.decisions)
-            decided.append(cells.binary(columns.accepted, "accepted"))
-        if columns.scores is not None:
-            cells = batch.column(columns.scores)
-            scores.append(cells.numbers())
-            if columns.threshold is not None:
-                decided.append((scores[-1] >= columns.threshold).astype(np.float64))
-            elif columns.randomised:
-                decided.append(_read_probabilities(cells, scores[-1]))
-        if columns.labels is not None:
-            cells = batch.column(columns.labels)
-            labels.append(cells.binary(columns.positive, "positive"))
-        for column, _, levels in named.values():
-            levels.add(batch.column(column))
-        for name, levels in groups.items():
-            levels.add(batch.column(name))
-        if columns.weights is not None:
-            weights.append(batch.column(columns.weights).weights())
-    if not sum(map(len, groups[columns.groups[0]].codes)):
+    block = _read_whole(path, columns.used(), progress, columns.missing)
+    facts: dict[str, Any] = {}
+    if columns.undecided:
+        codes, present = block.column(str(columns.decisions)).levels()
+        rows = np.bincount(codes, minlength=len(present)).tolist()
+        left_out = {n: rows[present.index(n)] for n in sorted({*columns.undecided} & {*present})}
+        _check_seen(path, columns.decisions, columns.undecided, present, "undecided")
+        block = block.keep(~np.isin(present, columns.undecided)[codes])
+        facts["undecided"] = left_out
+    if not block.rows.size:
         raise DataError(f"{path}: no row has a decision.", "Name fewer levels with --undecided.")
-    _check_seen(path, columns.decisions, columns.undecided, left_out, left_out, "undecided")
-    finished = {name: levels.finish() for name, levels in groups.items()}
-    for name, (_, occurring) in finished.items():
-        tell_spellings(name, occurring)
+    weight = np.ones(block.rows.size)
+    if columns.weights is not None:
+        weight = block.column(columns.weights).weights()
+        if not weight.max() > 0:
+            raise DataError(
+                f"{path}: all weights in column {columns.weights!r} are 0.",
+                "Give a row a positive weight, or leave --weights out.",
+            )
+    persons = _count_persons(weight, columns, path)
+    decision = score = y = None
+    if columns.decisions is not None:
+        decision = block.column(columns.decisions).binary(columns.accepted, "accepted")
+    if columns.scores is not None:
+        cells = block.column(columns.scores)
+        score = cells.numbers()
+        if columns.threshold is not None:
+            decision = (score >= columns.threshold).astype(np.float64)
+        elif columns.randomised:
+            mend = "Give the score from which on a row is decided 1 with --threshold."
+            reason = ", and a probability of deciding 1 lies in 0 to 1"
+            cells.refuse((score < 0) | (score > 1), reason, mend)
+            decision = score
+    if columns.labels is not None:
+        y = block.column(columns.labels).binary(columns.positive, "positive").astype(np.int64)
+    for option, column, ones in (
+        ("accepted", columns.decisions, columns.accepted),
+        ("positive", columns.labels, columns.positive),
+    ):
+        if ones and column is not None:
+            codes, present = block.column(column).levels()
+            _check_seen(path, column, ones, present, option)
+            counts = np.bincount(codes, persons, len(present)).astype(np.int64).tolist()
+            counted = dict(zip(present, counts, strict=True))
+            zeros = {level: counted[level] for level in sort_levels({*present}.difference(ones))}
+            if len(zeros) > 1:
+                facts.setdefault("zeros", {})[column] = zeros
+    found = {name: _find_groups(block.column(name), unknown) for name in columns.groups}
+    for name, (_, levels, _) in found.items():
+        tell_spellings(name, levels)
     check_unknown(
         unknown or (),
-        {level for levels in groups.values() for level in levels.unknown},
-        {level for _, levels in finished.values() for level in levels},
+        {level for *_, named in found.values() for level in named},
+        {level for _, levels, _ in found.values() for level in levels},
         path,
     )
-    codes = np.stack([codes for codes, _ in finished.values()], axis=1)
-    weight = np.concatenate(weights) if weights else np.ones(codes.shape[0])
-    if not weight.max() > 0:
-        raise DataError(
-            f"{path}: all weights in column {columns.weights!r} are 0.",
-            "Give a row a positive weight, or leave --weights out.",
-        )
-    persons = _count_persons(weight, columns, path)
-    facts: dict[str, Any] = {"undecided": dict(sorted(left_out.items()))} if left_out else {}
-    for option, (column, ones, each) in named.items():
-        code, occurring = each.finish()
-        _check_seen(path, column, ones, occurring, occurring, option)
-        counts = np.bincount(code, persons, len(occurring)).astype(np.int64).tolist()
-        zeros = {level: n for level, n in zip(occurring, counts, strict=True) if level not in ones}
-        if len(zeros) > 1:
-            facts.setdefault("zeros", {})[column] = zeros
     if persons is not None:
         facts["table_rows"] = weight.size
-    rows = AuditRows(
-        np.concatenate(decided) if decided else None,
-        np.concatenate(scores) if scores else None,
-        np.concatenate(labels).astype(np.int64) if labels else None,
-        codes,
-        {name: levels for name, (_, levels) in finished.items()},
+    audited = AuditRows(
+        decision,
+        score,
+        y,
+        np.stack([codes for codes, *_ in found.values()], axis=1),
+        {name: levels for name, (_, levels, _) in found.items()},
         # Only shares matter, and sums of the largest numbers would overflow.
         weight / weight.max() if persons is None else np.ones(weight.size),
         facts,
     )
-    return rows if persons is None else rows.take(np.repeat(np.arange(weight.size), persons))
+    return audited if persons is None else audited.take(np.repeat(np.arange(weight.size), persons))
 
 
 def _count_persons(weight: np.ndarray, columns: DecisionColumns, path: Path) -> np.ndarray | None:
@@ -503,18 +491,13 @@ def _count_persons(weight: np.ndarray, columns: DecisionColumns, path: Path) -> 
 
 
 def _check_seen(
-    path: Path,
-    column: str | None,
-    wanted: Iterable[str],
-    seen: Collection[str],
-    known: Iterable[str],
-    option: str,
+    path: Path, column: str | None, wanted: Iterable[str], seen: Collection[str], option: str
 ) -> None:
     """Raise a ConfigError for a level that an option names and the column never has."""
     for level in wanted:
         if level not in seen:
             raise ConfigError(
-                f"{path}: column {column!r} never is {level!r} (--{option}).", nearest(level, known)
+                f"{path}: column {column!r} never is {level!r} (--{option}).", nearest(level, seen)
             )
 
 
@@ -541,11 +524,11 @@ def read_pairs(
             f"{path}: the column {true!r} is named as the true and as the noisy group.",
             "Name the column of true groups with --true-group.",
         )
-    columns = {true: _Levels(), noisy: _Levels()}
-    for batch in _read(path, {true: "true-group", noisy: option}, progress):
-        for name, levels in columns.items():
-            levels.add(batch.column(name))
-    return columns[true].finish(), columns[noisy].finish()
+    block = _read_whole(path, {true: "true-group", noisy: option}, progress)
+    (codes, names, _), (seen, levels, _) = (
+        _find_groups(block.column(name), None) for name in (true, noisy)
+    )
+    return (codes, names), (seen, levels)
 
 
 def read_confusion(path: Path) -> Confusion:
@@ -557,13 +540,10 @@ def read_confusion(path: Path) -> Confusion:
             "group are expected.",
             "Separate its columns by commas: the true group, then P(Ĝ=k | G=j) for every k.",
         )
-    rows: list[np.ndarray] = []
-    names: list[str] = []
-    for batch in _read(path, dict.fromkeys(header, "confusion"), None):
-        codes, found = batch.column(header[0]).present()
-        names.extend(found[codes])
-        rows.append(np.column_stack([batch.column(name).numbers() for name in header[1:]]))
-    chance = np.concatenate(rows)
+    block = _read_whole(path, dict.fromkeys(header, "confusion"))
+    codes, found = block.column(header[0]).present()
+    names: list[str] = found[codes].tolist()
+    chance = np.column_stack([block.column(name).numbers() for name in header[1:]])
     noisy = as_levels(pd.Series(header[1:], dtype="str")).tolist()
     for kind, levels in (("row", names), ("column", noisy)):
         if double := repeated(levels):
@@ -582,54 +562,35 @@ def read_confusion(path: Path) -> Confusion:
     return Confusion(chance[cells], sorted_names, sorted_noisy)
 
 
-class _Levels:
-    """Codes of a column whose levels are known only at its end."""
+def _find_groups(
+    column: Cells, unknown: Sequence[str] | None
+) -> tuple[np.ndarray, tuple[str, ...], set[str]]:
+    """Return the codes, int64, of the sorted levels of a column, and the unknown ones that occur.
 
-    def __init__(self, unknown: Sequence[str] | None = None) -> None:
-        """Levels that are ``unknown``, or missing, become one; None refuses missing cells."""
-        self.codes: list[np.ndarray] = []
-        self._numbers: dict[str, int] = {}
-        self._unknown = None if unknown is None else {MISSING_LEVEL, *unknown}
-        # Those of them that occur.
-        self.unknown: set[str] = set()
-
-    def add(self, column: Cells) -> None:
-        codes, levels = column.levels()
-        if self._unknown is not None:
-            self.unknown |= {*levels} & self._unknown
-            levels = tuple(UNKNOWN if level in self._unknown else level for level in levels)
-        elif MISSING_LEVEL in levels:
-            # The cells may hold the word itself.
-            column.present(
-                f"{FILL_IN}; rows of which nothing is known can be a noisy group with a name."
-            )
-        numbers = [self._numbers.setdefault(level, len(self._numbers)) for level in levels]
-        self.codes.append(np.array(numbers, dtype=np.int64)[codes])
-
-    def finish(self) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return all codes, int64, of the sorted levels."""
-        levels = sort_levels(self._numbers)
-        code = np.empty(len(levels), dtype=np.int64)
-        code[[self._numbers[level] for level in levels]] = np.arange(len(levels))
-        return code[np.concatenate(self.codes)], levels
+    Levels that are ``unknown``, or missing, become one; None refuses missing cells.
+    """
+    if unknown is None:
+        column.present(
+            f"{FILL_IN}; rows of which nothing is known can be a noisy group with a name."
+        )
+    codes, present = column.levels()
+    named = set() if unknown is None else {*present} & {MISSING_LEVEL, *unknown}
+    names = [UNKNOWN if level in named else level for level in present]
+    levels = sort_levels({*names})
+    return np.array([levels.index(name) for name in names])[codes], levels, named
 
 
-def _read(
+def _read_whole(
     path: Path,
     used: Mapping[str, str],
-    progress: Share | None,
+    progress: Share | None = None,
     missing: Sequence[str] | None = None,
-) -> Iterator[Block]:
-    for batch in read_rows(path, used, BATCH_ROWS, missing=missing):
-        yield batch
+) -> Block:
+    """Return the used columns of a table as one block."""
+    blocks = []
+    for block in read_rows(path, used, BATCH_ROWS, missing=missing):
+        blocks.append(block.raw)
         if progress is not None:
-            progress(batch.share)
-
-
-def _read_probabilities(column: Cells, score: np.ndarray) -> np.ndarray:
-    column.refuse(
-        (score < 0) | (score > 1),
-        ", and a probability of deciding 1 lies in 0 to 1",
-        "Give the score from which on a row is decided 1 with --threshold.",
-    )
-    return score
+            progress(block.share)
+    table = pa.Table.from_batches(blocks)
+    return Block(table, used, path, np.arange(table.num_rows), 1.0)
