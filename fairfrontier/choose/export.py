@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,7 +151,7 @@ def prepare_export(
 
 def _make_reader(bundle: Bundle) -> Bundle:
     reader = copy.copy(bundle)
-    reader.encoder = bundle.encoder.for_read_rows()
+    reader.encoder = replace(bundle.encoder, is_read=True)
     return reader
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -36,7 +36,6 @@ from fairfrontier.prepare.table.column import (
     mask_numbers,
     parse_numbers,
     read_column,
-    rewrite_numbers,
     unique_levels,
 )
 from fairfrontier.prepare.table.rows import (
@@ -141,6 +140,8 @@ class RowEncoder:
     unseen : {"zeros", "refuse"}
         A level of a categorical or binary column that no training row had is encoded as zeros, as
         in the other parts of the study's table, or its row is refused.
+    is_read : bool
+        Whether cells are as the study's reader leaves them.
     """
 
     config: DatasetConfig
@@ -149,6 +150,7 @@ class RowEncoder:
     classes: tuple[str, ...]
     levels: tuple[str, ...]
     unseen: Unseen = "zeros"
+    is_read: bool = False
 
     @classmethod
     def of(cls, table: FittedTable, unseen: Unseen = "zeros") -> Self:
@@ -175,15 +177,6 @@ class RowEncoder:
         }
         config = config.model_copy(update={"counterfactuals": versions})
         return cls(config, table.encoder, plan.attributes, plan.target.classes, levels, unseen)
-
-    def for_read_rows(self) -> Self:
-        """Return the encoder of rows whose cells the study's reader has rewritten already."""
-        source = self.config.source
-        marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
-        changes: dict[str, Any] = {"decimal": None, "thousands": None, "missing": tuple(marks)}
-        changes |= {"units": {}, "ages": {}, "spellings": {}, "dummies": {}}
-        config = self.config.model_copy(update={"source": source.model_copy(update=changes)})
-        return replace(self, config=config)
 
     def save(self, folder: Path) -> None:
         """Write it into a folder: encoder.json, and the encoder of texts, without pickle."""
@@ -424,7 +417,8 @@ class RowEncoder:
         computed, raw = {*list_numbers(config)}, dict[str, pd.Series]()
         for name in self.list_read(frame.columns, self.names):
             raw[name] = self._read(frame[name], is_number=name in computed)
-            if name in computed and (name in required or name in config.rows.keep):
+            asked = name in required or name in config.rows.keep
+            if name in computed and asked and not self.is_read:
                 doubtful = find_doubtful(frame[name], config.source)
                 refusals.add(doubtful, f"{name} is in doubt: its point may stand between thousands")
         for name, dummies in config.source.dummies.items():
@@ -500,7 +494,7 @@ class RowEncoder:
     def _read(self, column: pd.Series, *, is_number: bool) -> pd.Series:
         """Return a column as the study's reader left it."""
         text, source = self.config.text, self.config.source
-        read = read_column(column, source)
+        read = column if self.is_read else read_column(column, source)
         read = mask_numbers(read, source) if is_number else read
         return as_levels(read).str.lower() if text and read.name in text.lower else read
 

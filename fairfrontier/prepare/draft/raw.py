@@ -14,19 +14,12 @@ from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
 from fairfrontier.prepare.table.column import read_column
 from fairfrontier.prepare.table.frame import decode, to_arrow, write_parquet
 from fairfrontier.prepare.table.layout import WIDTH, find_keys, find_marks
-from fairfrontier.prepare.table.reader import (
-    Form,
-    list_parquet,
-    reading,
-    refuse_missing,
-    state_form,
-)
+from fairfrontier.prepare.table.reader import Form, list_files, reading, state_form
 from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.prepare.table.sheet import FEATHER, read_typed
 from fairfrontier.prepare.table.text import check_names, open_text
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.runtime.text_file import is_plain
+from fairfrontier.runtime.errors import DataError
 
 SUFFIXES = re.compile(
     r"(\.(csv|tsv|tab|txt|data|dat|parquet|feather|arrow|xlsx?|xlsm|ods))?(\.(gz|zip))?$", re.I
@@ -64,14 +57,9 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
     if not isinstance(table, Path):
         return _keep_arrow(to_arrow(table), name or "table", Path(name or "table"))
     named = SUFFIXES.sub("", table.name)
+    list_files(table)
     if table.is_dir():
-        if not list_parquet(table):
-            raise ConfigError(
-                f"{table} is a folder without Parquet files.", "Name a file, or a folder of them."
-            )
         return _read_parquet(table, named)
-    if not is_plain(table):
-        raise refuse_missing(table)
     with reading(table):
         with table.open("rb") as file:
             start = file.read(len(FEATHER[0]))

@@ -143,11 +143,11 @@ def encode_attributes(
     attributes: tuple[Attribute, ...], frame: pd.DataFrame, file: Path | str = ""
 ) -> np.ndarray:
     """Return the group codes of all attributes, int64 of shape (n_samples, n_attributes)."""
-    codes = np.zeros((len(frame), len(attributes)), dtype=np.int64)
+    codes = find_groups(attributes, frame)
     for position, attribute in enumerate(attributes):
-        if attribute.column is not None:
-            codes[:, position] = attribute.encode(frame[attribute.column], file)
-    return cross_codes(codes, attributes)
+        if attribute.column is not None and (none := codes[:, position] < 0).any():
+            attribute.encode(frame[attribute.column][none], file)
+    return codes
 
 
 def find_groups(attributes: tuple[Attribute, ...], frame: pd.DataFrame) -> np.ndarray:

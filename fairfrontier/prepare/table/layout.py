@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import pandas as pd
 
@@ -62,29 +62,10 @@ REGULAR = 0.95
 WIDTH: int = Source.model_fields["width"].default
 
 
-class Known(NamedTuple):
-    """What a study's source says of text: rows that come later may be written otherwise."""
-
-    text: bool
-    separator: str
-    encoding: str | None
-    columns: Sequence[str] | None
-    notation: bool
-    units: frozenset[str]
-
-    @classmethod
-    def of(cls, source: Source) -> Self:
-        """Return what a source says, of the notation of numbers and of columns' ``units`` too."""
-        notation = source.decimal is not None or source.thousands is not None
-        text = source.format != "parquet"
-        units = frozenset(source.units)
-        return cls(text, source.separator, source.encoding, source.columns, notation, units)
-
-
 def find_keys(
     text: bytes,
     path: Path,
-    known: Known | None = None,
+    known: Source | None = None,
     named: Collection[str] = (),
     *,
     cut: bool = False,
@@ -113,15 +94,15 @@ def find_keys(
 def find_layout(
     text: bytes,
     path: Path,
-    known: Known | None = None,
+    known: Source | None = None,
     named: Collection[str] = (),
     *,
     cut: bool = False,
 ) -> tuple[dict[str, Any], int]:
     """Return the keys of ``source`` that say how a text is cut into cells, and lines to be skipped.
 
-    Where several would do, they are those of ``known``; a row that has all ``named`` is a header.
-    A text that is ``cut`` may end anywhere.
+    Where several would do, they are those of ``known``, a study's source; a row that has all
+    ``named`` is a header. A text that is ``cut`` may end anywhere.
     """
     refuse_foreign(text, path)
     keys: dict[str, Any] = {}
@@ -153,7 +134,7 @@ def find_suffixed(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
 
 
-def _find_encoding(text: bytes, known: Known | None = None, *, cut: bool = False) -> str | None:
+def _find_encoding(text: bytes, known: Source | None = None, *, cut: bool = False) -> str | None:
     """Return the code of bytes that are no UTF-8: that of Windows in western Europe, or Latin-1."""
     stated = None if known is None else known.encoding
     if stated is not None and text.isascii():

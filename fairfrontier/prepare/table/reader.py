@@ -23,7 +23,7 @@ from fairfrontier.prepare.config.section import MISSING_MARKERS, Source, SourceF
 from fairfrontier.prepare.source.archive import GZIP_START, ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.table.column import Cells, read_column
 from fairfrontier.prepare.table.frame import PlainParquet, count_bytes, make_frame
-from fairfrontier.prepare.table.layout import ALWAYS_MISSING, Known, find_keys
+from fairfrontier.prepare.table.layout import ALWAYS_MISSING, find_keys
 from fairfrontier.prepare.table.sheet import read_typed
 from fairfrontier.prepare.table.text import (
     BATCH_ROWS,
@@ -328,12 +328,13 @@ def find_form(path: Path, known: Source | None = None, named: Collection[str] = 
     if not is_plain(path):
         raise refuse_missing(path)
     with reading(path):
-        like = None if known is None else Known.of(known)
+        like = "" if known is None else known.model_dump_json(by_alias=True)
         return _find_form(path, stamp(path), like, frozenset(named))
 
 
 @lru_cache(maxsize=64)
-def _find_form(path: Path, _: Stamp, known: Known | None, named: frozenset[str]) -> Form:
+def _find_form(path: Path, _: Stamp, like: str, named: frozenset[str]) -> Form:
+    known = Source.model_validate_json(like) if like else None
     plain = Source(path=str(path), format="parquet")
     with path.open("rb") as file:
         if file.read(4) == b"PAR1":
@@ -346,10 +347,11 @@ def _find_form(path: Path, _: Stamp, known: Known | None, named: frozenset[str])
     missing = (*MISSING_MARKERS, *ALWAYS_MISSING, *marks.pop("missing", ()))
     if known is not None:
         # What is missing is left to a study, how numbers are written where it says so, and units.
-        units = {} if known.text else marks.get("units", {})
-        marks = {} if known.text and known.notation else marks
+        is_text = known.format != "parquet"
+        units = {} if is_text else marks.get("units", {})
+        marks = {} if is_text and (known.decimal or known.thousands) else marks
         marks["units"] = {name: unit for name, unit in units.items() if name not in known.units}
-        missing = () if known.text else missing
+        missing = () if is_text else missing
     source = parse(Source, {"path": str(path), **keys}, path)
     source = source.model_copy(update={**marks, "missing": tuple(dict.fromkeys(missing))})
     return Form(path, source, find_header(start, path, source, skipped))

@@ -184,13 +184,7 @@ class ScoreTable:
         }
         if self.columns.positive and len(zeros) > 1:
             self.zeros = {str(self.columns.labels): zeros}
-        for positive in self.columns.positive:
-            if positive not in seen:
-                raise ConfigError(
-                    f"{self.path}: column {self.columns.labels!r} never is {positive!r} "
-                    "(--positive).",
-                    nearest(positive, seen),
-                )
+        _check_seen(self.path, self.columns.labels, self.columns.positive, seen, "positive")
 
     def _convert(self, batch: Block, seen: Counter[str]) -> ScoreBatch:
         columns, n = self.columns, batch.rows.size
