@@ -134,7 +134,11 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
     listed = call("-m", "fairfrontier", "list", "methods", "--json")
     assert '"budro"' in listed.stdout
     assert '"hardt"' not in listed.stdout
-    ran = call("-m", "fairfrontier", "run", "german", "--cluster", "inline")
+    small = (
+        "dataset: german\nmethods: {linear: {}}\nfrontier: {fairness: ['gap_rms:age']}\nseeds: 1\n"
+    )
+    (tmp_path / "empty" / "small.yaml").write_text(small)
+    ran = call("-m", "fairfrontier", "run", "small.yaml", "--cluster", "inline")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     study = (ROOT / "conf" / "studies" / "german.yaml").read_text()
     (tmp_path / "empty" / "held.yaml").write_text(study.replace("study: german", "study: held"))

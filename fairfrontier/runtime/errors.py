@@ -136,9 +136,9 @@ EXTRAS = {"dask_ml": "dask", "mlflow": "mlflow", "prefect": "flows", "xgboost": 
 def explain_missing(error: ModuleNotFoundError) -> FairfrontierError | None:
     """Return the error that names the extra with a missing library, None if there is none."""
     library = (error.name or "").partition(".")[0]
-    if library in ("flows", "tasks"):
+    if library in ("flows", "papers", "tasks"):
         return ConfigError(
-            f"This is a Prefect flow, but there is no {library}/ to import.",
+            f"This is of a checkout, but there is no {library}/ to import.",
             "Run it in a checkout of fairfrontier: the wheel holds the library alone.",
         )
     if library not in EXTRAS:
