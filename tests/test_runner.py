@@ -25,9 +25,8 @@ from fairfrontier.audit.verb import write as write_audit
 from fairfrontier.choose.export import export_choice
 from fairfrontier.choose.select import Study
 from fairfrontier.cli.command import show_frontier
-from fairfrontier.cli.upkeep.cleaning import clean
+from fairfrontier.cli.upkeep.cleaning import clean, list_items
 from fairfrontier.cli.upkeep.config import CleanConfig
-from fairfrontier.cli.upkeep.inventory import list_items
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import write_debiasing

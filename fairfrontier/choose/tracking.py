@@ -10,13 +10,12 @@ import socket
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,6 @@ from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
 from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.home import find_foreign
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
 from fairfrontier.runtime.writer import drafting, filling, locking, restore
@@ -91,8 +89,7 @@ def log_study(config: LogConfig) -> Logged:
     ModuleNotFoundError
         When MLflow is not installed.
     StoreError
-        When MLflow or its server refuses, the bundle was altered, or a store that nobody named, the
-        current folder's, would keep files elsewhere or is another user's.
+        When MLflow or its server refuses, or the bundle was altered.
 
     Notes
     -----
@@ -100,9 +97,6 @@ def log_study(config: LogConfig) -> Logged:
     """
     study = read_finished(config)
     mlflow = _import_mlflow()
-    unnamed = config.to is None and not mlflow.is_tracking_uri_set()
-    if unnamed:
-        _check_here()
     with _explaining():
         _make_database(mlflow, config.to or mlflow.get_tracking_uri())
     with _explaining(), locking(study.folder):
@@ -113,9 +107,6 @@ def log_study(config: LogConfig) -> Logged:
         digest, source = _digest(study), _name_source(study.folder)
         runs = client.search_runs([experiment], f"tags.`{STUDY}` = '{digest}'")
         complete = [run for run in runs if run.info.status == "FINISHED"]
-        if unnamed:
-            places = [run.info.artifact_uri for run in complete[:1]]
-            _check_places([client.get_experiment(experiment).artifact_location, *places])
         for run in runs:
             if run not in complete and _is_cut_off(run.data.tags, run.info.start_time, source):
                 _delete(client, run)
@@ -165,13 +156,6 @@ def _explaining() -> Iterator[None]:
         ) from None
 
 
-def _check_here() -> None:
-    """Refuse what somebody else laid as MLflow's default store, before it is opened."""
-    here = Path.cwd()
-    if find_foreign((here / name for name in DEFAULTS), here) is not None:
-        raise _refuse("belongs to another user")
-
-
 def _make_database(mlflow: Any, address: str) -> None:
     """Make the SQLite file that an address names, which has its name when it is whole.
 
@@ -189,23 +173,6 @@ def _make_database(mlflow: Any, address: str) -> None:
         if not os.path.lexists(path):
             client = mlflow.MlflowClient(f"{SQLITE}{work / path.name}")
             client.search_experiments(max_results=1)
-
-
-def _check_places(places: Iterable[str]) -> None:
-    """Refuse a default store of the current folder that keeps files elsewhere."""
-    here = Path.cwd().resolve()
-    for place in places:
-        parts = urlsplit(place)
-        path = (here / unquote(parts.path)).resolve()
-        if parts.scheme not in ("", "file") or not path.is_relative_to(here):
-            raise _refuse(f"keeps files in {_SECRET.sub('', place)}")
-
-
-def _refuse(fault: str) -> StoreError:
-    return StoreError(
-        f"MLflow's store of the current folder {fault}.",
-        "Name the store with --to if you trust who made it, or give another.",
-    )
 
 
 def _digest(study: Study) -> str:

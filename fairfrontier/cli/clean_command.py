@@ -15,9 +15,8 @@ from fairfrontier.cli.terminal import say, show, write_bytes
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
-    from fairfrontier.cli.upkeep.cleaning import Cleaning
+    from fairfrontier.cli.upkeep.cleaning import Cleaning, Item
     from fairfrontier.cli.upkeep.config import CleanConfig
-    from fairfrontier.cli.upkeep.inventory import Item
 
 DAY = 86_400.0
 SEVERAL = "several"

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.writer import find_user
 
 VARIABLE = "FAIRFRONTIER_HOME"
 
@@ -96,7 +97,8 @@ def find_foreign(paths: Iterable[Path], base: Path) -> Path | None:
     Trusted are the user, root, and who owns ``base``: the user has entered that folder, and in a
     container it is often a checkout of another number's.
     """
-    trusted = {os.geteuid(), 0, base.stat().st_uid}
+    owner = base.stat().st_uid
+    trusted = {find_user(owner), 0, owner}
     for path in paths:
         # A link's owner may lead it elsewhere.
         for look in (path.lstat, path.stat):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hmac
 import os
 import secrets
-import stat
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -16,6 +14,7 @@ from typing import NoReturn
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.text_file import read_plain
+from fairfrontier.runtime.writer import find_user
 
 VARIABLE = "FAIRFRONTIER_SECRET"
 MOST_BYTES = 4096
@@ -27,8 +26,7 @@ def read_secret(path: Path) -> str:
     Raises
     ------
     ConfigError
-        When it is empty or another user's, a link of another user's is on the way there, or others
-        may read it.
+        When it is empty or another user's, or others may read it.
     OSError, ValueError
         When it can be neither read nor made.
     """
@@ -37,9 +35,6 @@ def read_secret(path: Path) -> str:
         mend = f"Make it yours alone (chmod 600 {path}), or remove it."
         raise ConfigError(f"The secret {path} {fault}.", mend)
 
-    # A link of another user's would lead to a file whose content that user may know.
-    if (link := find_foreign_link(path)) is not None:
-        refuse(f"is behind {link}, a link of another user's")
     if not os.path.lexists(path):
         # Mode 0600; under its own name it appears complete, or not at all.
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="ascii") as file:
@@ -49,29 +44,13 @@ def read_secret(path: Path) -> str:
                 os.link(file.name, path)
 
     def check(facts: os.stat_result) -> None:
-        if facts.st_uid != os.geteuid():
+        if facts.st_uid != find_user(facts.st_uid):
             refuse("belongs to another user")
-        if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o077:
+        # Windows says of any file that all may read it.
+        if os.name != "nt" and facts.st_mode & 0o077:
             refuse("can be read by others")
 
     return read_plain(path, MOST_BYTES, check).decode().strip() or refuse("is empty")
-
-
-def find_foreign_link(path: Path, most: int = 40) -> Path | None:
-    """Return the first link on the way to a file that neither the user nor root has laid.
-
-    OSError for more than so many links, which may lead in a circle.
-    """
-    if not most:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    path = path.absolute()
-    for step in (*reversed(path.parents), path):
-        if step.is_symlink():
-            if step.lstat().st_uid not in (0, os.geteuid()):
-                return step
-            target = step.parent / step.readlink()
-            return find_foreign_link(target / path.relative_to(step), most - 1)
-    return None
 
 
 def find_key() -> bytes | None:

@@ -77,7 +77,7 @@ def read_plain(
     if not is_plain(path):
         raise FileNotFoundError(f"there is no file {path.name}")
     # What has taken its place since is not waited for, either.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
             raise FileNotFoundError(f"there is no file {path.name}")

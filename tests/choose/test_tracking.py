@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -229,27 +228,6 @@ def test_a_database_of_ones_own_will_do(mlflow, config, tmp_path, monkeypatch):
     assert log_study(into).new
     assert not log_study(into).new
     assert len(read_runs(mlflow, into)[1]) == 3
-
-
-def test_a_store_that_nobody_named_keeps_its_files_beside_it(mlflow, config, tmp_path, monkeypatch):
-    here, elsewhere = tmp_path / "here", (tmp_path / "elsewhere").as_uri()
-    here.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    store = (here / "mlruns").as_uri()
-    mlflow.MlflowClient(store).create_experiment("loans", artifact_location=elsewhere)
-    unnamed = LogConfig(**{**config.model_dump(), "to": None})
-    with pytest.raises(StoreError, match=f"keeps files in {elsewhere}"):
-        log_study(unnamed)
-    assert not (tmp_path / "elsewhere").exists()
-    named = log_study(LogConfig(**{**config.model_dump(), "to": store}))
-    assert named.files.startswith(elsewhere)
-    own = LogConfig(**{**unnamed.model_dump(), "experiment": "own"})
-    assert log_study(own).files.startswith(store)
-    if os.getuid() == 0:
-        os.chown(here / "mlruns", 12345, 12345)
-        with pytest.raises(StoreError, match="belongs to another user"):
-            log_study(own)
 
 
 def test_a_database_that_was_cut_off_is_one_sentence(mlflow, config, monkeypatch):

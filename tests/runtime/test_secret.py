@@ -57,34 +57,6 @@ def test_what_is_no_secret_is_neither_waited_for_nor_read_whole(tmp_path, monkey
         find_key()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a link away")
-def test_a_link_is_followed_where_it_is_ones_own(tmp_path):
-    known = read_secret(tmp_path / "secret")
-    link = tmp_path / "link"
-    link.symlink_to("secret")
-    assert read_secret(link) == known
-    os.lchown(link, 65534, 65534)
-    with pytest.raises(ConfigError, match=f"is behind {link}, a link of another user's"):
-        read_secret(link)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a link away")
-def test_no_link_on_the_way_is_another_users(tmp_path):
-    (tmp_path / "mine").mkdir()
-    known = read_secret(tmp_path / "mine" / "secret")
-    (tmp_path / "folder").symlink_to("mine")
-    (tmp_path / "other").symlink_to(tmp_path / "folder" / ".." / "folder")
-    for folder in ("folder", "other"):
-        assert read_secret(tmp_path / folder / "secret") == known
-    os.lchown(tmp_path / "folder", 65534, 65534)
-    for folder in ("folder", "other"):
-        with pytest.raises(ConfigError, match=f"is behind {tmp_path}/folder, a link of another"):
-            read_secret(tmp_path / folder / "secret")
-    (tmp_path / "round").symlink_to("round")
-    with pytest.raises(OSError, match="symbolic links"):
-        read_secret(tmp_path / "round")
-
-
 def test_an_empty_variable_signs_nothing_and_says_so(monkeypatch):
     monkeypatch.setenv(VARIABLE, "")
     with pytest.raises(ConfigError, match=f"{VARIABLE} is empty"):

@@ -19,12 +19,8 @@ STORED = np.dtype("<f2")
 PATIENCE_SECONDS = 60.0
 # SQLite takes 32,766 parameters a statement; more than some hundreds make it no faster.
 CHUNK = 500
-_COLUMNS = (
-    "keyed_vector\n(key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"
-)
-_TABLE = f"CREATE TABLE IF NOT EXISTS {_COLUMNS}"
-# All that SQLite keeps of it: a file of somebody else's may have a view without end in its place.
-_SCHEMA = {f"CREATE TABLE {_COLUMNS}", None}
+_TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
+(key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 _LENGTH = """SELECT length(value) FROM keyed_vector
 WHERE CASE WHEN typeof(value) = 'blob' THEN checksum_of(key, value) = checksum END LIMIT 1"""
 # The first intact row wins; only one that is damaged or of another length is replaced.
@@ -56,8 +52,6 @@ class VectorCache:
         if not cache.path.is_file():
             return None
         with cache._open("rw") as database:
-            if not _has_table(database):
-                return None
             row = database.execute(_LENGTH).fetchone()
         return int(row[0]) // STORED.itemsize if row else None
 
@@ -97,8 +91,6 @@ class VectorCache:
         ]
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
-            database.execute(_TABLE)
-            _has_table(database)
             database.executemany(_INSERT, rows)
             kept, found = self._select(database, keys)
             if not found.all():
@@ -136,9 +128,6 @@ class VectorCache:
         vectors = np.zeros((len(keys), self.dimension), STORED)
         found = np.zeros(len(keys), dtype=bool)
         row = {key: number for number, key in enumerate(keys)}
-        # A process that was killed before its first transaction leaves no table.
-        if not _has_table(database):
-            return vectors, found
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
             marks = ",".join("?" * len(some))
@@ -161,6 +150,8 @@ class VectorCache:
                 sqlite3.connect(address, timeout=PATIENCE_SECONDS, isolation_level=None, uri=True)
             ) as database:
                 database.create_function("checksum_of", 2, self._checksum, deterministic=True)
+                # A process that was killed before its first transaction leaves no table.
+                database.execute(_TABLE)
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
@@ -168,11 +159,3 @@ class VectorCache:
                 "Make it writable and free some space, or remove the file and those beside it "
                 "whose names begin with its own: its content is computed again.",
             ) from error
-
-
-def _has_table(database: sqlite3.Connection) -> bool:
-    """Return whether a file has the table; sqlite3.DatabaseError where it has anything else."""
-    schema = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
-    if not schema <= _SCHEMA:
-        raise sqlite3.DatabaseError("it holds other than vectors")
-    return bool(schema)

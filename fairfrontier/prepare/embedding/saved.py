@@ -25,7 +25,6 @@ from fairfrontier.prepare.embedding.encoder import (
     list_texts,
 )
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.prepare.table.column import LARGEST
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 
@@ -110,13 +109,6 @@ def _load_latent(folder: Path, words: list[str]) -> SavedLatentSemantic:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     weight, directions = read_numbers(folder / ARRAYS, "weight", "directions")
-    if not all(isinstance(word, str) for word in words) or weight.shape != (len(words),):
-        raise ValueError("its words have not one weight each")
-    if directions.ndim != 2 or len(directions) != len(words):
-        raise ValueError("its words have not one direction each")
-    # Products of theirs with counts of words stay finite.
-    if not all((np.abs(array) <= LARGEST).all() for array in (weight, directions)):
-        raise ValueError(f"its weights are not all within ±{LARGEST:.1g}")
     encoder = SavedLatentSemantic()
     encoder._words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", vocabulary=words)
     encoder._words.idf_ = weight

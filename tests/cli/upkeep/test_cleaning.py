@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from fairfrontier.cli.upkeep import cleaning
-from fairfrontier.cli.upkeep.cleaning import choose_items, clean
+from fairfrontier.cli.upkeep.cleaning import COMMANDS, choose_items, clean, list_items
 from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
-from fairfrontier.cli.upkeep.inventory import COMMANDS, list_items
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.option import SIGNS, ResultOptions
 from fairfrontier.runtime.store import Store, open_store

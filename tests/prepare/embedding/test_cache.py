@@ -200,23 +200,6 @@ TRIGGER = """CREATE TRIGGER more AFTER INSERT ON keyed_vector
 BEGIN INSERT INTO keyed_vector VALUES (randomblob(32), x'00', 0); END"""
 
 
-@pytest.mark.parametrize("made", [ENDLESS, TRIGGER, "CREATE TABLE other (a)"])
-def test_a_file_with_other_than_vectors_is_refused(tmp_path, made):
-    cache = VectorCache(tmp_path, "digest", D)
-    if made != ENDLESS:
-        cache.write([cache.key("a")], vectors_of([1]))
-    with closing(sqlite3.connect(cache.path)) as database:
-        database.execute(made)
-    keys = [cache.key("b")]
-    for use in (
-        lambda: cache.read(keys),
-        lambda: cache.write(keys, vectors_of([2])),
-        lambda: VectorCache.stored_dimension(tmp_path, "digest"),
-    ):
-        with pytest.raises(StoreError, match=r"cannot be used.*other than vectors"):
-            use()
-
-
 @pytest.mark.parametrize("value", [7, "text", bytes(3)])
 def test_a_value_that_is_no_vector_is_replaced(tmp_path, value):
     cache = VectorCache(tmp_path, "digest", D)

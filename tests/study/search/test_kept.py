@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from fairfrontier.cli.upkeep.inventory import list_items
+from fairfrontier.cli.upkeep.cleaning import list_items
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import FOLDERS
