@@ -186,9 +186,9 @@ def test_scores_names_and_probabilities(tmp_path):
     [
         ({}, {"group": "grp"}, r"no column 'grp' \(--groups\). Did you mean 'group'"),
         ({}, {"labels": "nothing"}, r"no column 'nothing' \(--labels\)"),
-        ({"y": 2}, {}, r"'y' holds '2' in row 0, which is neither 0 nor 1.*--positive"),
+        ({"y": 2}, {}, r"'y' holds 2 in row 0, which is neither 0 nor 1.*--positive"),
         ({"y": None}, {}, "'y' is missing in row 0"),
-        ({"decision": 0.5}, {}, r"'decision' holds '0.5' in row 0.*--accepted"),
+        ({"decision": 0.5}, {}, r"'decision' holds 0.5 in row 0.*--accepted"),
         ({"decision": np.nan}, {}, "'decision' is missing in row 0"),
         ({"group": None}, {}, "'group' is missing in row 0"),
         ({"group": " "}, {}, "'group' is missing in row 0"),
@@ -248,9 +248,9 @@ def test_more_groups_than_can_be_compared_are_refused(tmp_path):
 def test_lists_records_and_empty_tables_are_said(tmp_path):
     frame = make_table(4)
     nested = frame.assign(group=[["a"]] * 4)
-    with pytest.raises(DataError, match=r"holds list<.*is no level"):
+    with pytest.raises(DataError, match="holds lists or records"):
         audit(nested, tmp_path, level=0.1)
-    with pytest.raises(DataError, match=r"holds struct<.*is no level"):
+    with pytest.raises(DataError, match="holds lists or records"):
         audit(frame.assign(y=[{"a": 1}] * 4), tmp_path, level=0.1)
     with pytest.raises(DataError, match="holds no rows"):
         audit(frame[:0], tmp_path, level=0.1)
