@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairfrontier.cli.audit_command import audit
-from fairfrontier.cli.clean_command import clean
-from fairfrontier.cli.debias_command import debias
-from fairfrontier.cli.doctor_command import doctor
-from fairfrontier.cli.explain_command import explain
-from fairfrontier.cli.init_command import init
-from fairfrontier.cli.log_command import log
-from fairfrontier.cli.monitor_command import monitor
 from fairfrontier.cli.option import command_from
-from fairfrontier.cli.score_command import score
-from fairfrontier.cli.select_command import select
+from fairfrontier.cli.project_command import clean, doctor, init, log
+from fairfrontier.cli.result_command import audit, debias, explain, monitor, score, select
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
     find_project,

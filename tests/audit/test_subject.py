@@ -20,7 +20,7 @@ from fairfrontier.audit.subject import RewrittenRows, Sample
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
-from fairfrontier.cli.audit_command import show_plain_audit
+from fairfrontier.cli.result_command import show_plain_audit
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.baseline.linear import Linear
 from tests.monitor.watched import make_bundle, make_rows

@@ -18,7 +18,7 @@ from fairfrontier.choose.card import PAPERS, describe_card, escape_markdown, quo
 from fairfrontier.choose.choosing import choose, write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.cli.command import app
-from fairfrontier.cli.select_command import show_choice
+from fairfrontier.cli.result_command import show_choice
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError
 from fairfrontier.runtime.text_file import read_csv

@@ -12,7 +12,7 @@ from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import Bundle, load_bundle
 from fairfrontier.choose.config import ScoreConfig
 from fairfrontier.choose.scoring import score
-from fairfrontier.cli import score_command as command
+from fairfrontier.cli import result_command as command
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table import text
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError

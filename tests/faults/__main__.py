@@ -24,9 +24,7 @@ import xgboost  # noqa: F401
 import fairfrontier.audit.noisy
 import fairfrontier.choose.card
 import fairfrontier.choose.select
-import fairfrontier.cli.audit_command
-import fairfrontier.cli.debias_command
-import fairfrontier.cli.select_command
+import fairfrontier.cli.result_command
 import fairfrontier.debias.files
 import fairfrontier.runner  # noqa: F401
 from fairfrontier.train.registry import METHODS

@@ -1,22 +1,59 @@
-"""The command line's removal of what a project holds."""
+"""Commands on a project: init, log, clean and doctor."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairfrontier.cli.table import print_table
-from fairfrontier.cli.terminal import say, show, write_bytes
+import typer
 
-# Heavy modules are imported where they are used.
+from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import log_to_terminal, say, show, write_bytes
+from fairfrontier.runtime.errors import ConfigError
+
 if TYPE_CHECKING:
+    from fairfrontier.choose.config import LogConfig
     from fairfrontier.cli.upkeep.cleaning import Cleaning, Item
-    from fairfrontier.cli.upkeep.config import CleanConfig
+    from fairfrontier.cli.upkeep.config import CleanConfig, DoctorConfig
+    from fairfrontier.cli.upkeep.inventory import Item
+    from fairfrontier.prepare.draft.config import InitConfig
+
+
+def init(config: InitConfig) -> None:
+    """Draft a dataset and a study for a table, as commented YAML to be corrected."""
+    from fairfrontier.study.draft import draft_project
+
+    draft = draft_project(config.table, config)
+    show(f"{draft.table.name}: {draft.summary}.")
+    for warning in draft.warnings:
+        say(f"Look at: {warning}.")
+    elsewhere = "" if draft.home.samefile(Path.cwd()) else f", in the project {draft.home}"
+    show(f"Drafted {os.path.relpath(draft.dataset)} and {os.path.relpath(draft.study)}{elsewhere}.")
+    show(f"Next: {draft.command}")
+
+
+def log(config: LogConfig) -> None:
+    """Log a finished study, and the bundle of its choice, to MLflow."""
+    from fairfrontier.choose.tracking import log_study
+
+    log_to_terminal()
+    logged = log_study(config)
+    what = f"run {logged.run} with {logged.settings:,} nested ones, in {logged.experiment}"
+    show(f"Logged: {what}." if logged.new else f"Logged before: {what}.")
+    show(f"Its files: {logged.files}")
+    if logged.model is None:
+        show("There is no choice yet: `fairfrontier select` makes one, and log adds its bundle.")
+    else:
+        show(f"The choice is {logged.model}{'' if logged.new_model else ', as before'}.")
+
 
 DAY = 86_400.0
 SEVERAL = "several"
@@ -112,3 +149,30 @@ def _name_studies(studies: Collection[str]) -> str:
 
 def _write_days(newest: float, oldest: float) -> str:
     return f"{oldest:.0f}" if round(newest) == round(oldest) else f"{newest:.0f} to {oldest:.0f}"
+
+
+def doctor(config: DoctorConfig) -> None:
+    """Say what works here and what does not, with the command that mends it.
+
+    The exit code is 2 when something that is needed does not work.
+    """
+    from fairfrontier.cli.upkeep.doctor import examine
+
+    log_to_terminal()
+    findings = []
+    for finding in examine(config):
+        findings.append(finding)
+        if not config.as_json:
+            show(f"{finding.state:7} {finding.about}: {finding.found}")
+            if finding.mend:
+                show(f"{'':7}   {finding.mend}")
+    wrong = [finding for finding in findings if finding.state == "wrong"]
+    if config.as_json:
+        show(json.dumps({"works": not wrong, "findings": [asdict(each) for each in findings]}))
+    elif wrong:
+        names = ", ".join(finding.about for finding in wrong)
+        show(f"To be mended: {names}.")
+    else:
+        show("All that is needed works.")
+    if wrong:
+        raise typer.Exit(ConfigError.exit_code)

@@ -1,0 +1,466 @@
+"""Commands that leave results: what they ask the library for, and what they show of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fairfrontier.cli.apart import apart
+from fairfrontier.cli.table import join_interval, print_table, print_unseen, write_setting
+from fairfrontier.cli.terminal import log_to_terminal, say, show, telling_how_to_resume
+from fairfrontier.runtime.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fairfrontier.audit.config import AuditConfig
+    from fairfrontier.choose.config import ExplainConfig, ScoreConfig, SelectConfig
+    from fairfrontier.choose.scoring import Scored
+    from fairfrontier.debias.config import DebiasConfig
+    from fairfrontier.monitor.config import MonitorConfig
+
+ROWS_AT_MOST = 24
+# The exit code where a limit is exceeded.
+LIMIT_EXCEEDED = 4
+
+
+@apart(lambda config: config.model)
+def audit(config: AuditConfig) -> None:
+    """Compare groups in decisions or scores; of noisy groups, say what holds of the true ones.
+
+    The exit code is 4 when a limit is exceeded.
+    """
+    from fairfrontier.audit.verb import audit as run_audit
+    from fairfrontier.audit.verb import check_options, list_passes, write
+    from fairfrontier.cli.progress import show_passes
+
+    started = time.monotonic()
+    with show_passes(config, check_options, list_passes(config)) as progress:
+        summary = write(run_audit(config, progress), config.folder, started)
+    if config.noisy:
+        show_audit(config.folder, summary)
+    else:
+        show_plain_audit(config.folder, summary)
+
+
+def show_audit(folder: Path, summary: dict[str, Any]) -> None:
+    """Print what holds for every assignment of rows to true groups, and what stays open."""
+    name, counts, budget = summary["name"], summary["counts"], summary["budget"]
+    held = [row for row in summary["conclusions"] if row["verdict"] != "open"]
+    unsettled = [row for row in summary["conclusions"] if row["verdict"] == "open"]
+    # Open comparisons of two groups are in the report.
+    against_all = [row for row in unsettled if not row["other"]]
+    rows = f"{counts['rows']:,} rows"
+    if held:
+        print_table(f"{name}: holds for every assignment of {rows}", _tabulate(held, budget))
+    else:
+        show(f"{name}: nothing holds for every assignment of {rows}.")
+    if against_all:
+        print_table("stays open, against all rows", _tabulate(against_all, budget))
+    between = counts["open"] - len(against_all)
+    for line in tell_rows(summary["subject"], counts["rows"]):
+        show(line)
+    show(
+        f"{counts['held']} of {counts['conclusions']} conclusions hold"
+        + (f"; open between two groups: {between:,}. " if between else ". ")
+        + f"All: {folder / 'conclusions.csv'}. Report: {folder / 'report.html'}"
+    )
+
+
+def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
+    """Print impact ratios and limits; raise Exit where a limit is exceeded."""
+    import pandas as pd
+
+    complete, counts = str(folder / "impact.csv"), summary["counts"]
+    # Scoring rates of what was decided, too, are in the files.
+    measure = summary["impact"][0]["measure"]
+    selected = f" of {chosen}" if (chosen := summary["subject"].get("selected")) else ""
+    for attribute in summary["attributes"]:
+        table = [
+            _describe(row)
+            for row in summary["impact"]
+            if (row["measure"], row["attribute"]) == (measure, attribute)
+        ]
+        title = f"{summary['name']}: {measure}{selected} by {attribute}, {counts['rows']:,} rows"
+        shown = pd.DataFrame(table[:ROWS_AT_MOST])
+        print_table(title, shown, keep=("category", "n", "rate", "ratio"), complete=complete)
+        if len(table) > ROWS_AT_MOST:
+            show(f"and {len(table) - ROWS_AT_MOST} more: {complete}")
+    if summary["limits"]:
+        limits = [
+            {
+                "limit": f"{row['limit']}={row['bound']:g}",
+                "of": row["group"] or "all rows",
+                "value": _round(row["value"]),
+                "": row["verdict"],
+            }
+            for row in summary["limits"]
+        ]
+        print_table("limits", pd.DataFrame(limits))
+    if individual := [row for row in summary["measures"] if row["measure"] == "consistency"]:
+        shares = ", ".join(f"{_round(row['value'])} of {row['group']}" for row in individual)
+        show(f"The same decision in all versions of a row: {shares}.")
+    for line in tell_rows(summary["subject"], counts["rows"]):
+        show(line)
+    print_unseen(summary["subject"].get("unseen", {}), counts["rows"])
+    if refused := sum(summary["subject"].get("refused", {}).values()):
+        show(f"{refused:,} further rows were refused, and are in no rate.")
+    show(
+        f"{counts['compared']} of {counts['categories']} categories compared, "
+        f"{counts['below_four_fifths']} below four fifths. Report: {folder / 'report.html'}"
+    )
+    _judge(summary["limits"])
+
+
+def tell_rows(subject: dict[str, Any], rows: int) -> list[str]:
+    """Return sentences on which rows of a table count, and as what."""
+    told = []
+    if read := subject.get("table_rows"):
+        told.append(
+            f"{subject['weights']} counts persons: {read:,} rows of the table are {rows:,} persons."
+        )
+    if undecided := subject.get("undecided"):
+        levels = ", ".join(f"{level} ({n:,})" for level, n in undecided.items())
+        told.append(f"Rows without a decision, left out: {levels}.")
+    for column, zeros in subject.get("zeros", {}).items():
+        levels = ", ".join(f"{level} ({n:,})" for level, n in zeros.items())
+        mend = "--undecided leaves out those that are no decision"
+        if column != subject.get("decisions"):
+            mend = "name further levels that mean 1 with --positive"
+        told.append(f"Counted as 0 of {column}: {levels}; {mend}.")
+    return told
+
+
+def _describe(row: dict[str, Any]) -> dict[str, str]:
+    """Return a category's line on the terminal."""
+    ratio = "not estimable" if row["ratio"] is None else _round(row["ratio"])
+    if row["status"] != "compared":
+        ratio += f" ({row['status']})"
+    elif row["four_fifths"]:
+        ratio += " < 4/5"
+    if row["status"] == "compared" and row["small_sample"]:
+        ratio += " (few)"
+    return {
+        "category": row["level"],
+        "n": f"{row['n']:,}",
+        "rate": _round(row["rate"]),
+        "ratio": ratio,
+        "SD": _round(row["deviations"], 1),
+        "shortfall": _round(row["shortfall"], 0),
+    }
+
+
+def _round(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _judge(limits: list[dict[str, Any]]) -> None:
+    """End the command where a limit is exceeded, or could not be judged at all."""
+    verdicts: dict[str, set[str]] = {}
+    for row in limits:
+        verdicts.setdefault(row["limit"], set()).add(row["verdict"])
+    if any("exceeded" in seen for seen in verdicts.values()):
+        raise typer.Exit(LIMIT_EXCEEDED)
+    for limit, seen in verdicts.items():
+        if seen == {"not estimable"}:
+            raise DataError(
+                f"The limit of {limit} can be judged of no group: too few rows.",
+                "Audit more rows, lower --minimum or --exclude-below, or leave the limit out.",
+            )
+
+
+def _tabulate(conclusions: list[dict[str, Any]], budget: float) -> pd.DataFrame:
+    import pandas as pd
+
+    shown = []
+    for row in conclusions[:ROWS_AT_MOST]:
+        low, high, verdict = row["low"], row["high"], str(row["verdict"])
+        # Between two groups there is no margin.
+        if not row["other"] and verdict != "open":
+            verdict += f" {budget:g}" if verdict == "within" else f" by more than {budget:g}"
+        known = low is not None and high is not None
+        shown.append(
+            {
+                "rate": row["measure"],
+                "group": row["group"],
+                "against": row["other"] or "all rows",
+                "difference": f"{low:+.3f} to {high:+.3f}" if known else "unknown",
+                "holds": verdict,
+            }
+        )
+    if len(conclusions) > ROWS_AT_MOST:
+        shown.append({"rate": f"and {len(conclusions) - ROWS_AT_MOST} more"})
+    return pd.DataFrame(shown).fillna("")
+
+
+def debias(config: DebiasConfig) -> None:
+    """Turn any model's scores into decisions of equal rates between groups."""
+    from fairfrontier.cli.progress import show_passes
+    from fairfrontier.debias.debiasing import PASSES, fit_debiasing
+    from fairfrontier.debias.files import check_options, write_debiasing
+
+    started = time.monotonic()
+    with show_passes(config, check_options, PASSES) as progress:
+        debiasing = fit_debiasing(config, progress)
+        summary = write_debiasing(debiasing, config.folder, started, progress)
+    show_debiasing(config.folder, summary)
+
+
+def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
+    """Print the bias before and after, on the reported rows."""
+    import pandas as pd
+
+    from fairfrontier.debias.tally import describe_doubt
+
+    shown: dict[str, dict[str, str]] = {}
+    for bias in summary["bias"]:
+        # Rules of parity on one column alone are in the report.
+        if bias["part"] == summary["reported_on"] and bias["rule"] in ("unmodified", "debiased"):
+            row = shown.setdefault(bias["attribute"], {"bias between": bias["attribute"]})
+            row[bias["rule"]] = join_interval(bias["value"], bias["low"], bias["high"])
+    expected = summary["expected"]
+    for bias in expected.get("bias", ()):
+        shown[bias["attribute"]]["expected on fresh rows"] = (
+            f"{bias['before']:.3f} → {bias['after']:.3f}"
+        )
+    rows = summary["counts"][summary["reported_on"]]
+    print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
+    if doubt := describe_doubt(expected):
+        show(f"Not recommended: {doubt[0].lower()}{doubt[1:]}")
+    for line in tell_rows({"zeros": summary.get("zeros", {})}, rows):
+        show(line)
+    # An earlier rule does not say how it was found.
+    if not summary["fit"].get("converged", True):
+        show("The rule may not be the best of its kind: that none is better is not proven.")
+    show(
+        f"{summary['counts']['rows']:,} rows decided in {summary['seconds']:.0f} s. "
+        f"Rule: {folder / 'thresholds.json'}. Report: {folder / 'report.html'}"
+    )
+
+
+@apart(lambda config: config.bundle)
+def monitor(config: MonitorConfig) -> None:
+    """Count a new period of a bundle's rows, and say which rates changed or passed a limit.
+
+    The exit code is 4 when there is an alarm, from an earlier period too.
+    """
+    from fairfrontier.cli.progress import show_passes
+    from fairfrontier.monitor.monitoring import PASSES, check_options, watch, write_monitor
+    from fairfrontier.runtime.writer import holding
+
+    started = time.monotonic()
+    with show_passes(config, check_options, PASSES) as progress, holding(config.folder):
+        summary = write_monitor(watch(config, progress), started)
+    show_monitor(config.folder, summary)
+    if summary["alarms"]:
+        raise typer.Exit(LIMIT_EXCEEDED)
+
+
+def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
+    """Print the limits, the alarms, and the columns that drifted beyond chance."""
+    import pandas as pd
+
+    name, period, new, counts = (summary[key] for key in ("name", "period", "new", "counts"))
+    if not any(new.values()):
+        show(f"{name}: the table was counted before, as the period {period}.")
+    if summary["limits"]:
+        rows = [
+            {
+                "limit": limit["name"],
+                "": f"≤ {limit['high']:g}" if limit["low"] == 0 else f"≥ {limit['low']:g}",
+                "reference": _write(limit["reference"]),
+                period: _write(limit["value"]),
+                "alarm": f"since {limit['alarm']}" if limit["alarm"] else "no",
+            }
+            for limit in summary["limits"]
+        ]
+        print_table(f"{name}: limits", pd.DataFrame(rows))
+    changed = [alarm for alarm in summary["alarms"] if alarm["kind"] == "reference"]
+    if changed:
+        rows = [
+            {
+                "rate": alarm["name"],
+                "reference": f"{alarm['low']:.3f} to {alarm['high']:.3f}",
+                period: _write(alarm["value"]),
+                "p": f"{alarm['p']:.1e}",
+                "alarm": f"since {alarm['alarm']}",
+            }
+            for alarm in changed[:ROWS_AT_MOST]
+        ]
+        complete = str(folder / "checks.csv")
+        keep = ("rate", "alarm")
+        print_table(f"{name}: rates that changed", pd.DataFrame(rows), keep=keep, complete=complete)
+    else:
+        seen = counts["periods"]
+        periods = "one period" if seen == 1 else f"{seen:,} periods"
+        show(f"{name}: no rate is known to have changed in {periods}.")
+    (own,) = (each for each in summary["periods"] if each["period"] == period)
+    for attribute, rows in own["unknown"].items():
+        if rows:
+            of_all = f"{rows:,} of {own['rows']:,} rows of {period}"
+            show(f"{of_all} are of no known group of {attribute}.")
+    drifted = [each["column"] for each in summary["drift"] if (each["beyond"] or 0) > 1]
+    if drifted:
+        show(f"Drifted beyond chance in {period}: {', '.join(drifted[:ROWS_AT_MOST])}.")
+    show(
+        f"{new['rows']:,} rows and {new['labels']:,} labels counted, {counts['rows']:,} and "
+        f"{counts['labels']:,} in all. Report: {folder / 'report.html'}"
+    )
+    if ignored := new["ignored"]:
+        show(f"{ignored:,} labels were ignored: their rows have one already.")
+
+
+def _write(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+# What a bound is asked of is the last to be left out.
+KEPT = ("measure", "certified")
+
+
+def select(config: SelectConfig) -> None:
+    """Choose one model of a finished study, and leave its bundle and card behind."""
+    from fairfrontier.choose.choosing import choose, write_choice
+    from fairfrontier.runtime.store import CACHE
+    from fairfrontier.runtime.writer import sharing
+
+    log_to_terminal()
+    with sharing(config.home / CACHE):
+        summary = write_choice(choose(config), config)
+    show_choice(summary)
+
+
+def show_choice(summary: dict[str, Any]) -> None:
+    """Print the chosen model, its measures on the rows it was chosen on and of test; what next."""
+    import pandas as pd
+
+    measures = summary["measures"].set_index("name")
+    rows = []
+    for name, value in summary["selected"].items():
+        row = {"measure": name, f"on {summary['part']}": f"{value:.3f}"}
+        if summary["certified"]:
+            certified = summary["certified"].get(name)
+            row["certified"] = "-" if certified is None else f"{certified:.3f}"
+        if name in measures.index:
+            tested = measures.loc[name, ["value", "low", "high", "left_out"]]
+            row["on test"] = join_interval(*map(float, tested))
+        rows.append(row)
+    title = f"chosen: {_name_models(summary['models'], summary['swept'])}"
+    complete = str(Path(summary["folder"]) / "measures.csv")
+    print_table(title, pd.DataFrame(rows).fillna("-"), keep=KEPT, complete=complete)
+    for row in summary["passed"]:
+        say(
+            f"Warning: {row['bound']} was asked for on {summary['part']}, and does not hold on "
+            f"test, where the value is {join_interval(row['value'], row['low'], row['high'])}."
+        )
+    needed = summary["needed_groups"]
+    if needed:
+        show(
+            f"Its rule looks at {', '.join(needed)} of every row, which the law may forbid: the "
+            "card says where."
+        )
+    show(f"Bundle and card: {summary['folder']}. Next:")
+    for name, command in summary["commands"].items():
+        if name not in ("run", "select"):
+            show(f"  {command}")
+
+
+def _name_models(models: Sequence[Mapping[str, Any]], swept: Mapping[str, Sequence[str]]) -> str:
+    """Return the chosen models with their settings, the likelier of a mixture first."""
+    ordered = sorted(models, key=lambda model: -model["probability"])
+    names = [
+        f"{model['method']} {write_setting(model['setting'], swept[model['method']])}".strip()
+        for model in ordered
+    ]
+    if len(names) == 1:
+        return names[0]
+    share = ordered[0]["probability"]
+    written = f"{share:.3f}" if share < 0.9995 else f"{share:.6f}"
+    return f"{names[0]} with probability {written}, else {names[1]}"
+
+
+# Decisions that are counted in the last line.
+KINDS_AT_MOST = 6
+
+
+@apart(lambda config: config.bundle)
+def score(config: ScoreConfig) -> None:
+    """Decide on the raw rows of a table, with a bundle that select wrote."""
+    from fairfrontier.choose.scoring import PASSES
+    from fairfrontier.choose.scoring import score as decide
+    from fairfrontier.cli.progress import PassProgress
+
+    log_to_terminal()
+    with (
+        telling_how_to_resume("No file was changed", "start again"),
+        PassProgress(config.name, PASSES) as progress,
+    ):
+        scored = decide(
+            config.bundle,
+            config.table,
+            config.out,
+            row_id=config.row_id,
+            keep=config.keep,
+            drop_refused=config.drop_refused,
+            progress=progress,
+        )
+    show_scored(scored, config)
+
+
+def show_scored(scored: Scored, config: ScoreConfig) -> None:
+    """Print how many rows were decided, and why others were not."""
+    import pandas as pd
+
+    if scored.refused:
+        reasons = pd.DataFrame({"refused": scored.refused.keys(), "rows": scored.refused.values()})
+        print_table(f"{sum(scored.refused.values()):,} rows were refused", reasons)
+        if not config.drop_refused:
+            show("--drop-refused leaves them out of the file, as an audit needs it.")
+    if scored.randomized and scored.row_id is None:
+        show(
+            "Decisions are drawn by the number of the row, since no column names rows: they change "
+            "when rows change places. --row-id names one."
+        )
+    decided = scored.rows - sum(scored.refused.values())
+    print_unseen(scored.unseen, decided)
+    counts = [f"{count:,} × {name}" for name, count in scored.decided.items()]
+    if len(counts) > KINDS_AT_MOST:
+        counts = [*counts[:KINDS_AT_MOST], "…"]
+    kinds = f" ({', '.join(counts)})" if counts else ""
+    show(
+        f"{decided:,} of {scored.rows:,} rows decided{kinds} in {scored.seconds:.0f} s. "
+        f"Decisions: {scored.path}"
+    )
+
+
+@apart(lambda config: config.bundle)
+def explain(config: ExplainConfig) -> None:
+    """Say which columns a bundle's scores are made of, for all rows and by group."""
+    import pandas as pd
+
+    from fairfrontier.choose.explanation import (
+        COLUMNS_AT_MOST,
+        PASSES,
+        check_options,
+        explain_table,
+        write_explanation,
+    )
+    from fairfrontier.cli.progress import show_passes
+    from fairfrontier.report.finding import show_number
+
+    with show_passes(config, check_options, PASSES) as progress:
+        explanation = explain_table(config, progress)
+        table = write_explanation(explanation, config)
+    rows = table.loc[table["attribute"] == ""].head(COLUMNS_AT_MOST)
+    means = rows[["mean_abs", "mean"]].map(show_number)
+    shown = pd.concat([rows["column"], means], axis=1)
+    print_table(f"{config.name}: SHAP values in {explanation.unit}", shown)
+    print_unseen(explanation.unseen, len(explanation.values))
+    show(
+        f"Means over {len(explanation.values):,} rows; scores start from {explanation.base:.3f}. "
+        f"All columns, and by group: {config.folder / 'explain.csv'} and explain.png"
+    )
