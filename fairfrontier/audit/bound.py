@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.noisy.ambiguity import bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.noise import NoiseModel
@@ -123,10 +122,7 @@ def audit_decisions(
     Raises
     ------
     ConfigError
-        When a rate is unknown, or the budget or confidence is out of range.
-    DataError
-        When arrays differ in length, a decision is no probability, a label is not 0 or 1, or a
-        code is not one of the noisy groups.
+        When a rate is unknown.
 
     Notes
     -----
@@ -147,10 +143,10 @@ def audit_decisions(
     appendix A.2. N. Kallus, X. Mao, A. Zhou. Assessing algorithmic fairness with unobserved
     protected class using data combination. Management Science 68, 2022.
     """
-    if not budget >= 0:
-        raise ConfigError(f"The audit's budget is {budget}.", "Give 0 or more.")
     chosen = [find_rate(name) for name in rates]
-    rows = _check(decision, y, codes, noise, weight)
+    mass = np.ones(y.shape) if weight is None else weight
+    cells = count_cells(decision, y, codes, len(noise.noisy_names), mass)
+    rows = _Rows(decision, y, codes, mass, np.asarray(cells))
     levels = {"model": noise.valid_level}
     posteriors: dict[str, Limits | None] = {"model": None}
     if noise.counts is not None:
@@ -271,39 +267,3 @@ def judge(low: float, high: float, margin: float) -> Verdict:
     if low >= -margin - ROUNDING and high <= margin + ROUNDING:
         return "within"
     return "open"
-
-
-def _check(
-    decision: np.ndarray,
-    y: np.ndarray,
-    codes: np.ndarray,
-    noise: NoiseModel,
-    weight: np.ndarray | None,
-) -> _Rows:
-    """Return the rows with their cells, or raise DataError."""
-    decision, y, codes = np.asarray(decision, dtype=np.float64), np.asarray(y), np.asarray(codes)
-    mass = np.ones(y.shape) if weight is None else np.asarray(weight, dtype=np.float64)
-    if y.ndim != 1 or {decision.shape, codes.shape, mass.shape} != {y.shape} or not y.size:
-        raise DataError(
-            f"There are {decision.size} decisions, {y.size} labels, {codes.size} groups and "
-            f"{mass.size} weights.",
-            "Give one of each for every row, and at least one row.",
-        )
-    if not ((decision >= 0) & (decision <= 1)).all():
-        raise DataError(
-            "A decision lies outside 0 to 1 or is missing.",
-            "Give 0 or 1, or the probability that the decision is 1.",
-        )
-    if not np.isin(y, (0, 1)).all():
-        raise DataError("A label is neither 0 nor 1.", "Give 1 for the positive class.")
-    if not np.isin(codes, np.arange(len(noise.noisy_names))).all():
-        raise DataError(
-            f"A group code lies outside 0 to {len(noise.noisy_names) - 1}, the noisy groups of the "
-            "noise model.",
-            "Give codes in the order of its noisy groups.",
-        )
-    if not (mass >= 0).all() or not mass.sum() > 0:
-        raise DataError("A weight is negative, or all are 0.", "Give weights of 0 or more.")
-    y, codes = y.astype(np.int64), codes.astype(np.int64)
-    cells = count_cells(decision, y, codes, len(noise.noisy_names), mass)
-    return _Rows(decision, y, codes, mass, np.asarray(cells))

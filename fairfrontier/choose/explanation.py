@@ -14,7 +14,7 @@ import xgboost
 from fairfrontier.choose.answer import Mixture, OneClass
 from fairfrontier.choose.bundle import Bundle, ClassifierBundle, RegressorBundle, load_bundle
 from fairfrontier.choose.config import ExplainConfig
-from fairfrontier.choose.scoring import read_frames
+from fairfrontier.choose.scoring import read_frames, read_headers
 from fairfrontier.choose.view import view_binary
 from fairfrontier.figure.frontier import (
     COLOURS,
@@ -31,7 +31,7 @@ from fairfrontier.figure.frontier import (
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.frame import to_pandas
-from fairfrontier.prepare.table.reader import check_stamps, check_table, read_names, stamp_table
+from fairfrontier.prepare.table.reader import check_stamps, stamp_table
 from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.option import RESULTS, check_again
@@ -387,12 +387,9 @@ def check_options(config: ExplainConfig) -> None:
 
 def find_used(bundle: Bundle, table: Path) -> dict[str, str]:
     """Return the columns of a table that are read: those of features, and of groups if there."""
-    present: set[str] = set()
-    source = bundle.encoder.config.source
-    for file in check_table(table, {}, source):
-        names = read_names(file, source)
-        bundle.encoder.check_columns(names, bundle.needed_groups, file)
-        present = present & {*names} if present else {*names}
+    # What only some files have is left out.
+    headers = [{*names} for _, names in read_headers(bundle, table, {})]
+    present = set.intersection(*headers)
     attributes = [attribute.name for attribute in bundle.encoder.attributes]
     return dict.fromkeys(bundle.encoder.list_read(present, attributes), "bundle")
 

@@ -162,7 +162,6 @@ def check_score(
 
     A FairfrontierError says what is known to be wrong before a row is read.
     """
-    source = bundle.encoder.config.source
     present: set[str] = set()
     named = {} if row_id is None else {row_id: "row-id"}
     named |= dict.fromkeys(keep, "keep")
@@ -172,10 +171,8 @@ def check_score(
                 f"The file of decisions would have two columns {name!r} (--keep).",
                 "Rename it in the table, or leave it out.",
             )
-    for file in check_table(table, named, source):
-        names = read_names(file, source)
-        bundle.encoder.check_columns(names, bundle.needed_groups, file)
-        present |= set(names)
+    for _, names in read_headers(bundle, table, named):
+        present |= {*names}
     check_apart([out], [table], "score")
     check_folder(out.parent)
     if out.suffix.lower() not in SUFFIXES:
@@ -185,6 +182,20 @@ def check_score(
         )
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return {**named, **used}
+
+
+def read_headers(
+    bundle: Bundle, path: Path, named: Mapping[str, str]
+) -> Iterator[tuple[Path, Sequence[str]]]:
+    """Yield the files of a table with their columns; ConfigError where one is missing.
+
+    Those that are ``named`` are, with the options that name them, and those that decisions need.
+    """
+    source = bundle.encoder.config.source
+    for file in check_table(path, named, source):
+        names = read_names(file, source)
+        bundle.encoder.check_columns(names, bundle.needed_groups, file)
+        yield file, names
 
 
 def find_columns(
@@ -199,12 +210,10 @@ def find_columns(
 
     That of labels is among them where the table has it, which it must where ``labelled``.
     """
-    encoder, source = bundle.encoder, bundle.encoder.config.source
+    encoder = bundle.encoder
     label, grouped = encoder.config.label.column, encoder.find_columns(groups)
     present: set[str] = set()
-    for file in check_table(path, {} if row_id is None else {row_id: "row-id"}, source):
-        names = read_names(file, source)
-        encoder.check_columns(names, bundle.needed_groups, file)
+    for file, names in read_headers(bundle, path, {} if row_id is None else {row_id: "row-id"}):
         for name in grouped:
             if name not in names:
                 raise ConfigError(

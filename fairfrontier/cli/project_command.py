@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fairfrontier.choose.config import LogConfig
     from fairfrontier.cli.upkeep.cleaning import Cleaning, Item
     from fairfrontier.cli.upkeep.config import CleanConfig, DoctorConfig
-    from fairfrontier.cli.upkeep.inventory import Item
     from fairfrontier.prepare.draft.config import InitConfig
 
 

@@ -17,6 +17,7 @@ from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.cli.result_command import show_choice, show_debiasing
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
+from fairfrontier.debias.files import check_options as check_debias
 from fairfrontier.debias.files import write_debiasing
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.postprocess.rulebook import export_rulebook
