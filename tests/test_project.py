@@ -72,7 +72,7 @@ KERNELS = (
     "fairfrontier.train.postprocess.threshold",
     "fairfrontier.train.regression.grid",
     "fairfrontier.train.regression.loss",
-    "fairfrontier.train.regression.oracle.surrogate",
+    "fairfrontier.train.regression.envelope",
 )
 
 

@@ -14,8 +14,8 @@ from benchmarks.regression import (
     measure_parity_fits,
 )
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle.oracle import LeastSquaresOracle
-from fairfrontier.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.oracle import LeastSquaresOracle
+from fairfrontier.train.regression.problem import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 

@@ -1,38 +1,422 @@
-"""Fair regression by reductions: statistical parity or bounded group loss, as an estimator."""
+"""Fair regression by reductions: statistical parity or bounded group loss, as an estimator.
+
+Estimators that draw one of several predictors: expectations, distributions, draws.
+
+The game of fair regression: settings and a problem go in, a solution comes out.
+
+Which oracle a method's parameters name.
+
+Fair regression of two classes, whose predictions are probabilities.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+from scipy.special import expit
 
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
-from fairfrontier.runtime.errors import DataError, StoreError
-from fairfrontier.train.base import Regressor
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.train.base import Classifier, Estimator, Regressor
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.regression.bounded_loss import build_bounded_loss
+from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, HingeOracle
+from fairfrontier.train.regression.grid import level_values, measure_disparity, round_down
 from fairfrontier.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
-from fairfrontier.train.regression.mixture import MixtureEstimator
-from fairfrontier.train.regression.oracle.oracle import Variant
-from fairfrontier.train.regression.oracle_choice import (
-    choose_oracle,
-    choose_risk_oracle,
-    read_oracle,
+from fairfrontier.train.regression.oracle import (
+    Costs,
+    GroupSquareOracle,
+    LearnerOracle,
+    LeastSquaresOracle,
+    LogisticOracle,
+    LogisticRegressor,
+    Oracle,
+    RiskOracle,
+    TargetOracle,
+    TreeOracle,
+    Variant,
+    WeightedOracle,
+    make_learner,
+    weigh_copies,
 )
-from fairfrontier.train.regression.parity import build_parity
-from fairfrontier.train.regression.predictor import restore_predictors, store_predictors
-from fairfrontier.train.regression.problem import Solution
-from fairfrontier.train.regression.reduction import ReductionSetting, Report, solve_reduction
+from fairfrontier.train.regression.predictor import (
+    Predictor,
+    restore_predictors,
+    score_all,
+    store_predictors,
+)
+from fairfrontier.train.regression.problem import (
+    BoundedLossProblem,
+    ParityProblem,
+    Solution,
+    build_bounded_loss,
+    build_parity,
+    solve_bounded_loss,
+    solve_parity,
+)
 from fairfrontier.train.regression.saddle import Progress, Schedule
 
 if TYPE_CHECKING:
     from distributed import Client
+
+View = Literal["randomised", "mean", "unrounded"]
+
+MISSED = "No mixture was found whose group losses are within the budget."
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """The distribution of each row's prediction under a randomised predictor.
+
+    ``value``, on the labels' range, has shape (n_values,) where predictions are levels of the grid,
+    else (n_samples, n_values); ``probability``, shape (n_samples, n_values), sums to 1 in every
+    row.
+    """
+
+    value: np.ndarray
+    probability: np.ndarray
+
+
+class MixtureEstimator(Estimator):
+    """Base of the methods that predict by predictor k with probability q_k.
+
+    Attributes
+    ----------
+    predictors_ : tuple of Predictor
+        Their values, clipped to [0, 1], are predictions; empty where there is none.
+    probability_ : ndarray of float64, shape (n_predictors,)
+        q.
+    reachable_ : ndarray of float64, shape (n_groups,)
+        Budgets that could be met.
+    """
+
+    predictors_: tuple[Predictor, ...]
+    probability_: np.ndarray
+    reachable_: np.ndarray
+    multiplier_: np.ndarray
+    levels_: np.ndarray
+    loss_: float
+    group_value_: np.ndarray
+    alone_: np.ndarray
+    report_: dict[str, float]
+    gap_: float
+    exact_: bool
+    converged_: bool
+    iterations_: int
+    calls_: int
+    constraint: str
+    attribute: int
+    n_grid: int
+    rounded: bool
+    label_range: Sequence[float] | None
+    random_state: int
+
+    def predict_components(self, X: np.ndarray) -> np.ndarray:
+        """Return the prediction of every predictor, on the labels' range, shape (n_samples, K).
+
+        Raises
+        ------
+        DataError
+            When bounded group loss was infeasible, so that there is no predictor.
+        """
+        return self._unscale(self._components(X))
+
+    def predict_mean(self, X: np.ndarray) -> np.ndarray:
+        """Return the exact expected prediction, float64, shape (n_samples,)."""
+        mean: np.ndarray = self.predict_components(X) @ self.probability_
+        return mean
+
+    def predict_distribution(self, X: np.ndarray) -> Distribution:
+        """Return the exact distribution of each row's prediction.
+
+        Its values are levels of the grid where predictions are rounded, else those of the
+        predictors.
+        """
+        if not self._on_grid():
+            value = self.predict_components(X)
+            share = np.broadcast_to(self.probability_, value.shape)
+            return Distribution(value, share)
+        level = round_down(self._raw(X), self.n_grid)
+        probability = np.zeros((len(level), self.n_grid + 1))
+        rows = np.arange(len(level))
+        for k, share in enumerate(self.probability_):
+            probability[rows, level[:, k]] += share
+        return Distribution(self._unscale(level_values(self.n_grid, probability)), probability)
+
+    def sample(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
+        """Return drawn predictions, float64, shape (n_samples,).
+
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        ids : ndarray of int64, shape (n_samples,), optional
+            Row ids, by which a row's predictor is drawn whatever the batch; positions of the rows
+            when None. Variants of a row that share its id share its predictor.
+        """
+        component = self.predict_components(X)
+        rows = np.arange(len(component)) if ids is None else to_numpy(ids)
+        steps = np.cumsum(self.probability_)
+        drawn = np.searchsorted(steps[:-1], uniforms(self.random_state, rows), side="right")
+        prediction: np.ndarray = component[np.arange(len(component)), drawn]
+        return prediction
+
+    def disparity(
+        self, X: np.ndarray, groups: np.ndarray, *, view: View = "randomised"
+    ) -> np.ndarray:
+        """Return sup_z |P[f ≥ z | A = a] − P[f ≥ z]| over all real z for each group of the rows.
+
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        groups : ndarray of int64, shape (n_samples, n_attributes)
+        view : {"randomised", "mean", "unrounded"}
+            f is the draw; its expectation, ``predict_mean``; or the draw without rounding to the
+            grid, which no budget bounds.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_groups,)
+            In the order of the codes that occur.
+        """
+        codes, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
+        if view == "mean":
+            value, share = self.predict_mean(X), np.ones(len(X))
+        else:
+            value = self._components(X) if view == "randomised" else self._raw(X)
+            share = np.broadcast_to(self.probability_, value.shape)
+        disparity: np.ndarray = measure_disparity(value, group, share, codes.size)
+        return disparity
+
+    @property
+    def infeasible_(self) -> str | None:
+        """Why there is no predictor, and which budgets can be met; None where there is one."""
+        if self.predictors_:
+            return None
+        return f"{MISSED} {self._mend()}"
+
+    def _mend(self) -> str:
+        reachable = ", ".join(f"{budget:.4g}" for budget in self.reachable_)
+        return f"Budgets that can be met are {reachable} for the groups in their order."
+
+    def _raw(self, X: np.ndarray) -> np.ndarray:
+        rows = self.validate_rows(X)
+        if not self.predictors_:
+            raise DataError(MISSED, self._mend())
+        return score_all(self.predictors_, rows)
+
+    def _components(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions in [0, 1], on the grid where they are rounded."""
+        value = self._raw(X)
+        if not self._on_grid():
+            return value
+        rounded: np.ndarray = level_values(self.n_grid, value)[round_down(value, self.n_grid)]
+        return rounded
+
+    def _unscale(self, value: np.ndarray) -> np.ndarray:
+        low, high = self._range()
+        return value if (low, high) == (0.0, 1.0) else low + (high - low) * value
+
+    def _on_grid(self) -> bool:
+        return self.rounded and self.constraint == "statistical_parity"
+
+    def _range(self) -> tuple[float, float]:
+        """Return the lowest and the highest label."""
+        if self.label_range is None:
+            return 0.0, 1.0
+        return float(self.label_range[0]), float(self.label_range[1])
+
+
+Report = dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ReductionSetting:
+    """What the problem and its oracle are built from: parameters of `Reduction`, see there.
+
+    ``loss`` and ``label_range`` are resolved, and ``name`` is the method's, for messages.
+    """
+
+    name: str
+    constraint: str
+    loss: Loss
+    oracle: str | None
+    learner: str | Any
+    budget: float | Sequence[float]
+    attribute: int
+    n_grid: int
+    radius: float | None
+    tolerance: float | None
+    iterations: int
+    inflation: float
+    schedule: Schedule
+    variant: Variant
+    label_range: tuple[float, float]
+    penalty: float
+    n_estimators: int | None
+    max_depth: int | None
+    n_jobs: int
+    random_state: int
+
+    def find_terms(self, levels: np.ndarray) -> dict[str, Any]:
+        """Return the keywords that both problems take, for groups with these codes.
+
+        ConfigError for fewer budgets than groups.
+        """
+        budget: np.ndarray = np.asarray(self.budget, dtype=np.float64)
+        if budget.ndim and budget.size <= int(levels.max()):
+            raise ConfigError(
+                f"There are {budget.size} budgets, and the groups have codes up to "
+                f"{int(levels.max())}.",
+                "Give one budget for each group, or one for all.",
+            )
+        names = ("loss", "radius", "tolerance", "iterations", "inflation", "schedule")
+        shared = {name: getattr(self, name) for name in names}
+        return {**shared, "budget": budget[levels] if budget.ndim else float(budget)}
+
+    def find_tree_parameters(self) -> dict[str, Any]:
+        """Return the keywords of ``TreeOracle`` besides the sharpness."""
+        names = ("variant", "n_estimators", "max_depth", "n_jobs", "random_state")
+        return {name: getattr(self, name) for name in names}
+
+
+class TimedOracle:
+    """An oracle whose ``calls`` are counted and whose ``seconds`` are summed."""
+
+    def __init__(self, oracle: Any) -> None:
+        self._oracle = oracle
+        self.exact: bool = oracle.exact
+        self.calls, self.seconds = 0, 0.0
+
+    def respond(self, costs: Costs) -> Predictor:
+        """Return the oracle's response to the costs of a parity problem."""
+        return self._time(self._oracle.respond, costs)
+
+    def minimise(self, factor: np.ndarray) -> Predictor:
+        """Return the oracle's response to factors of the groups."""
+        return self._time(self._oracle.minimise, factor)
+
+    def _time(self, call: Callable[[Any], Predictor], argument: Any) -> Predictor:
+        started = time.perf_counter()
+        try:
+            return call(argument)
+        finally:
+            self.calls += 1
+            self.seconds += time.perf_counter() - started
+
+
+def solve_reduction(
+    problem: ParityProblem | BoundedLossProblem, oracle: Any, progress: Progress | None = None
+) -> tuple[Solution, Report]:
+    """Solve a problem by the game with its kind of oracle, and report on the calls and the gap."""
+    timed = TimedOracle(oracle)
+    if isinstance(problem, ParityProblem):
+        solution = solve_parity(problem, timed, progress)
+    else:
+        solution = solve_bounded_loss(problem, timed, progress)
+    report: Report = {
+        "oracle_calls": timed.calls,
+        "oracle_seconds": timed.seconds,
+        "iterations": solution.iterations,
+    }
+    if np.isfinite(solution.gap):
+        report["gap"] = solution.gap
+    return solution, report
+
+
+# C of the copies' logistic regression where the loss has none.
+SHARPNESS = 5.0
+# Losses that a mean minimises, as it does the squared distance from targets.
+MEANS = ("poisson", "square")
+
+
+def choose_oracle(setting: ReductionSetting, problem: ParityProblem) -> Oracle:
+    """Return the oracle for a parity problem."""
+    kind, sharpness = read_oracle(setting)
+    if kind in ("cs", "envelope"):
+        block, loss = take_block(problem.rows), setting.loss
+        weight, cell = block["weight"], block["cell"]
+        if kind == "cs":
+            return HingeOracle(block.X, weight, cell, problem.n_grid)
+        if setting.learner == "xgboost":
+            trees = _make_trees(setting, problem.rows, loss.sharpness)
+            return EnvelopeTreeOracle(trees, weight, cell, loss.scale)
+        # The penalty of lr is on log-odds 2C (f − ½), in units of −log p.
+        unit = loss.scale * (2.0 * loss.sharpness) ** 2 if loss.sharpness else 1.0
+        return EnvelopeOracle(block.X, weight, cell, setting.penalty * unit)
+    if setting.learner == "linear" and kind == "ls":
+        return LeastSquaresOracle(problem.rows, problem.n_cells)
+    return _make_target_oracle(setting, problem.rows, sharpness)
+
+
+def choose_risk_oracle(
+    setting: ReductionSetting, problem: BoundedLossProblem, weight: np.ndarray, group: np.ndarray
+) -> RiskOracle:
+    """Return the oracle for a problem of bounded group loss of rows of these weights and groups."""
+    kind, sharpness = read_oracle(setting)
+    rows = problem.rows
+    if setting.learner == "linear" and kind != "lr":
+        return GroupSquareOracle(rows, problem.share.size, exact=setting.loss.name == "square")
+    if sharpness and not setting.loss.sharpness:
+        # A probability p stands for the prediction ½ + logit(p) / (2C), which is to be the label.
+        rows = rows.derive(_weigh_labels, sharpness)
+    return WeightedOracle(_make_target_oracle(setting, rows, sharpness).fit, weight, group)
+
+
+def take_block(rows: Rows) -> Block:
+    """Return all rows, which are in one block."""
+    [block] = rows.map(lambda block: block)
+    taken: Block = block
+    return taken
+
+
+def _weigh_labels(block: Block, sharpness: float) -> Block:
+    labels = weigh_copies(block["y"], sharpness)
+    return replace(block, columns={**block.columns, "y": labels})
+
+
+def read_oracle(setting: ReductionSetting) -> tuple[str, float]:
+    """Return the kind of oracle, and the C of a classifier or 0."""
+    loss, kind = setting.loss, setting.oracle
+    if kind is None and loss.sharpness:
+        kind = "lr"
+    elif kind is None:
+        sloped = isinstance(setting.learner, str) and setting.learner in ("linear", "xgboost")
+        parity = setting.constraint == "statistical_parity"
+        kind = "envelope" if sloped and parity and loss.name not in MEANS else "ls"
+    return kind, (loss.sharpness or SHARPNESS) if kind == "lr" else 0.0
+
+
+def _make_trees(setting: ReductionSetting, rows: Rows, sharpness: float) -> TreeOracle:
+    return TreeOracle(rows, rows.sum(_weigh), sharpness=sharpness, **setting.find_tree_parameters())
+
+
+def _weigh(block: Block) -> float:
+    return float(block["weight"].sum())
+
+
+def _make_target_oracle(setting: ReductionSetting, rows: Rows, sharpness: float) -> TargetOracle:
+    if setting.learner == "linear":
+        regressor = LogisticRegressor(rows, setting.penalty)
+        return LogisticOracle(regressor, rows.sum(_weigh), sharpness, setting.variant)
+    if setting.learner == "xgboost":
+        return _make_trees(setting, rows, sharpness)
+    learner = make_learner(
+        setting.learner,
+        classifier=sharpness > 0,
+        random_state=setting.random_state,
+        n_jobs=setting.n_jobs,
+    )
+    return LearnerOracle(take_block(rows), learner, sharpness, setting.variant)
+
 
 CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
 ORACLES = ("cs", "envelope", "lr", "ls")
@@ -385,3 +769,29 @@ class FairRegression(Reduction, Regressor):
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return the exact expected prediction, float64, shape (n_samples,)."""
         return self.predict_mean(X)
+
+
+@method("fair_regression_classifier")
+class FairRegressionClassifier(Reduction, Classifier):
+    """Fair regression of two classes: its predictions in [0, 1] are probabilities.
+
+    The problem of `FairRegression` with labels 0 and 1. Parameters, attributes and notes are those
+    of `Reduction`.
+
+    References
+    ----------
+    A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
+    algorithms. ICML 2019, algorithms 1 and 2.
+    """
+
+    default_loss: ClassVar[str] = "logistic"
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities in expectation over the draw, float64, (n_samples, 2).
+
+        P(Y=1|x) is E_f[σ(C(2 f(x) − 1))] of the logistic loss, and E_f[f(x)] of the others.
+        """
+        value, sharpness = self._components(X), self._loss().sharpness
+        chance = expit(sharpness * (2.0 * value - 1.0)) if sharpness else value
+        positive = np.clip(chance @ self.probability_, 0.0, 1.0)
+        return np.stack([1.0 - positive, positive], axis=1)

@@ -179,7 +179,7 @@ def test_what_does_not_train_moves_no_method(copy, quick, file, old, new):
         ("train/individual/budro/search.py", {"budro"}),
         ("train/neural/network.py", NETS | NOISY),
         ("train/baseline/linear.py", {"linear", "linear_post"}),
-        ("train/regression/moment.py", {"fair_regression", "fair_regression_classifier"}),
+        ("train/regression/oracle.py", {"fair_regression", "fair_regression_classifier"}),
     ],
 )
 def test_a_kernel_moves_the_methods_that_run_it(copy, quick, file, moved):

@@ -8,11 +8,13 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from fairfrontier.train.regression.classifier import FairRegressionClassifier
-from fairfrontier.train.regression.estimator import FairRegression
-from fairfrontier.train.regression.oracle.oracle import Costs
-from fairfrontier.train.regression.oracle_choice import take_block
-from fairfrontier.train.regression.parity import ParityProblem
+from fairfrontier.train.regression.estimator import (
+    FairRegression,
+    FairRegressionClassifier,
+    take_block,
+)
+from fairfrontier.train.regression.oracle import Costs
+from fairfrontier.train.regression.problem import ParityProblem
 
 SMALL = {"n_grid": 10, "iterations": 8}
 

@@ -5,10 +5,10 @@ from sklearn.linear_model import LinearRegression
 
 from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle
+from fairfrontier.train.regression.oracle import GroupSquareOracle
 from fairfrontier.train.regression.predictor import score_all
+from fairfrontier.train.regression.problem import build_bounded_loss, solve_bounded_loss
 from tests.train.regression.made import Told, read
 
 
@@ -149,7 +149,7 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
         asked.append(game.rate)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairfrontier.train.regression.bounded_loss.solve_saddle", note)
+    monkeypatch.setattr("fairfrontier.train.regression.problem.solve_saddle", note)
     _, _, problem, oracle = pose(0.1, tolerance=0.02, radius=5.0)
     with pytest.raises(KeyboardInterrupt):
         solve_bounded_loss(problem, oracle)

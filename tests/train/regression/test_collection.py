@@ -16,8 +16,7 @@ from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.executor import MEETING
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError, InputError
-from fairfrontier.train.regression.classifier import FairRegressionClassifier
-from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.train.regression.estimator import FairRegression, FairRegressionClassifier
 from tests.train.regression.made import classes, draw_rows
 
 CUTS = (70, 1, 100, 69)

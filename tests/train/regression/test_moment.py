@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from fairfrontier.train.regression.moment import factorise, sum_by_cell, sum_moments
+from fairfrontier.train.regression.oracle import factorise, sum_by_cell, sum_moments
 
 
 def draw(seed=0, n=60):

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.cluster.executor import open_rows
-from fairfrontier.train.regression.bounded_loss import build_bounded_loss
-from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.train.regression.estimator import (
+    FairRegression,
+    choose_oracle,
+    choose_risk_oracle,
+)
 from fairfrontier.train.regression.loss import find_loss
-from fairfrontier.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
-from fairfrontier.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.problem import build_bounded_loss, build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 

@@ -6,9 +6,9 @@ from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.regression.grid import measure_disparity
 from fairfrontier.train.regression.loss import absolute, logistic, square
-from fairfrontier.train.regression.oracle.oracle import LeastSquaresOracle
-from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
+from fairfrontier.train.regression.oracle import LeastSquaresOracle
 from fairfrontier.train.regression.predictor import score_all
+from fairfrontier.train.regression.problem import build_parity, find_costs, solve_parity
 from tests.train.regression.made import Enumeration, Told, draw_rows, read, solve_over_all
 
 
@@ -196,7 +196,7 @@ def test_steps_of_the_theory_are_those_of_the_paper(monkeypatch):
         asked.append(game.rate)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairfrontier.train.regression.parity.solve_saddle", note)
+    monkeypatch.setattr("fairfrontier.train.regression.problem.solve_saddle", note)
     problem, oracle = small(0, 0.1, tolerance=0.02, radius=5.0)
     with pytest.raises(KeyboardInterrupt):
         solve_parity(problem, oracle)

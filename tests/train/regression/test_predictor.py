@@ -7,8 +7,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.persistence import read_state, write_state
-from fairfrontier.train.regression.oracle.oracle import LearnerOracle, Targets, TreeOracle
-from fairfrontier.train.regression.oracle_choice import take_block
+from fairfrontier.train.regression.estimator import take_block
+from fairfrontier.train.regression.oracle import LearnerOracle, Targets, TreeOracle
 from fairfrontier.train.regression.predictor import (
     ConstantPredictor,
     LearnerPredictor,

@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from fairfrontier.train.regression.estimator import FairRegression
-from fairfrontier.train.regression.reduction import TimedOracle
+from fairfrontier.train.regression.estimator import FairRegression, TimedOracle
 
 
 class Answer:

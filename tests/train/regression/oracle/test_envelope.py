@@ -3,17 +3,21 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 
 from fairfrontier.runtime.cluster.executor import open_rows
-from fairfrontier.train.regression.grid import round_down
-from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle.envelope import (
+from fairfrontier.train.regression.envelope import (
     EnvelopeOracle,
     EnvelopeTreeOracle,
     find_surrogates,
 )
-from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
-from fairfrontier.train.regression.oracle.oracle import LogisticOracle, Targets, TreeOracle
-from fairfrontier.train.regression.oracle_choice import take_block
-from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
+from fairfrontier.train.regression.estimator import take_block
+from fairfrontier.train.regression.grid import round_down
+from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle import (
+    LogisticOracle,
+    LogisticRegressor,
+    Targets,
+    TreeOracle,
+)
+from fairfrontier.train.regression.problem import build_parity, find_costs, solve_parity
 from tests.train.regression.made import draw_rows, read
 
 LOGISTIC = logistic()
@@ -147,7 +151,7 @@ def test_trees_improve_on_the_envelope_by_the_costs_themselves(monkeypatch):
     both = sum_costs(problem, costs, oracle.respond(costs))
     hull, _ = find_surrogates(costs)
     monkeypatch.setattr(
-        "fairfrontier.train.regression.oracle.envelope.find_surrogates", lambda _: (hull, hull)
+        "fairfrontier.train.regression.envelope.find_surrogates", lambda _: (hull, hull)
     )
     alone = sum_costs(problem, costs, oracle.respond(costs))
     assert both < alone

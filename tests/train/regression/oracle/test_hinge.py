@@ -3,9 +3,9 @@ import pytest
 from scipy.optimize import linprog
 
 from fairfrontier.runtime.cluster.executor import open_rows
+from fairfrontier.train.regression.envelope import HingeOracle, tabulate_hinges
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle.hinge import HingeOracle, tabulate_hinges
-from fairfrontier.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.problem import build_parity, find_costs
 from tests.train.regression.made import draw_rows, read
 
 

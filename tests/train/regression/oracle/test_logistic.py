@@ -3,8 +3,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.runtime.cluster.executor import open_rows
-from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
-from fairfrontier.train.regression.oracle.oracle import Targets
+from fairfrontier.train.regression.oracle import LogisticRegressor, Targets
 
 
 def test_soft_labels_equal_two_weighted_copies():

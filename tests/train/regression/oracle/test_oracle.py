@@ -6,21 +6,21 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.cluster.executor import open_rows
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.regression.estimator import take_block
 from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
-from fairfrontier.train.regression.oracle.oracle import (
+from fairfrontier.train.regression.oracle import (
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,
     LogisticOracle,
+    LogisticRegressor,
     Targets,
     TreeOracle,
     WeightedOracle,
     make_learner,
     weigh_copies,
 )
-from fairfrontier.train.regression.oracle_choice import take_block
-from fairfrontier.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.problem import build_parity, find_costs
 from tests.train.regression.made import draw_rows, read
 
 

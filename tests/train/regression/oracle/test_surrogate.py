@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.regression.envelope import Surrogate, find_chords, find_hull, smooth
 from fairfrontier.train.regression.grid import level_values
-from fairfrontier.train.regression.oracle.surrogate import Surrogate, find_chords, find_hull, smooth
 from tests.namespaces import namespaces
 
 each_namespace = pytest.mark.parametrize("namespace", namespaces())
