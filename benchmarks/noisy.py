@@ -31,7 +31,7 @@ from benchmarks.record import Record, Timed, compare, measure_call, show_records
 from fairfrontier import load
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.neural.network import Adam
 from fairfrontier.train.registry import create
 
 Result = TypeVar("Result")

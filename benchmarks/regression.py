@@ -46,29 +46,29 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier import load
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
+from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, HingeOracle
 from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle.envelope import EnvelopeOracle, EnvelopeTreeOracle
-from fairfrontier.train.regression.oracle.hinge import HingeOracle
-from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
-from fairfrontier.train.regression.oracle.oracle import (
+from fairfrontier.train.regression.oracle import (
     Costs,
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,
     LogisticOracle,
+    LogisticRegressor,
     Oracle,
     Response,
     TreeOracle,
 )
-from fairfrontier.train.regression.parity import (
+from fairfrontier.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.problem import (
     ParityProblem,
+    Solution,
+    build_bounded_loss,
     build_parity,
     find_costs,
+    solve_bounded_loss,
     solve_parity,
 )
-from fairfrontier.train.regression.predictor import LinearPredictor
-from fairfrontier.train.regression.problem import Solution
 
 # Seconds of a call on 1,000 rows as published, Table 1; on another machine.
 PUBLISHED = {

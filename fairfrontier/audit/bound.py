@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfrontier.train.noisy.ambiguity import bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.noisy.noise import NoiseModel, bound_rate_over_ball
 from fairfrontier.train.noisy.rate import RATE_CELLS, RateCells, count_cells, find_rate, sum_cells
 
 Verdict = Literal["below", "above", "within", "open"]

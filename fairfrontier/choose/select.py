@@ -35,7 +35,7 @@ from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 

@@ -32,11 +32,9 @@ from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.frontier import list_fits
 from fairfrontier.study.points import certify_losses, load_certified
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, FitGroup, Member, load_split, read_facts
 from fairfrontier.train.fit.key import key
-from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.fit.training import read_scores
 from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.registry import load_model
 

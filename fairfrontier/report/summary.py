@@ -22,8 +22,7 @@ from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, orient, summarise
 from fairfrontier.study.results import StudyResults
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.group import FitGroup, load_split
 from fairfrontier.train.registry import METHODS
 
 

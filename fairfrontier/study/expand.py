@@ -19,8 +19,7 @@ from fairfrontier.study.check import check
 from fairfrontier.study.config import DEFAULT_PROFILE, Block
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy, resolve
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND, FitGroup, Member
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import METHODS
 

@@ -26,13 +26,11 @@ from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.version import version
 from fairfrontier.study.results import SCHEMA
 from fairfrontier.train.fit.fitting import fit
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND as FIT
-from fairfrontier.train.fit.kept import read_facts
+from fairfrontier.train.fit.group import KIND as FIT
+from fairfrontier.train.fit.group import FitGroup, Member, load_split, read_facts
 from fairfrontier.train.fit.key import WITHIN as TRAINING
 from fairfrontier.train.fit.key import WITHOUT, key
-from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.fit.training import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
 from fairfrontier.train.objective import read_costs
 from fairfrontier.train.prediction import Prediction, check_features, task_of

@@ -49,8 +49,7 @@ from fairfrontier.study.stage import (
     name_split,
     takes_cluster,
 )
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, FitGroup, read_facts
 from fairfrontier.train.fit.key import key
 
 

@@ -16,15 +16,14 @@ from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.encoder import determine_encoder
 from fairfrontier.prepare.loader import SplitRequest, digest_split
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.runtime.cluster.call import call_worker
+from fairfrontier.runtime.cluster.open import call_worker
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.thread import call_limited
 from fairfrontier.study.points import tabulate_group
 from fairfrontier.train.fit.fitting import fit_with_warnings
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import find_metric
+from fairfrontier.train.fit.group import FitGroup, find_metric
 from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:

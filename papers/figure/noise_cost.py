@@ -12,7 +12,7 @@ from fairfrontier.figure.frontier import GREY, INK, Looks, choose_looks, encode_
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.noisy.lagrangian import TOLERANCE
+from fairfrontier.train.noisy.problem import TOLERANCE
 from papers.figure.approach import (
     DRO,
     INNER,

@@ -17,7 +17,7 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.expand import Planned
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import METHODS
 

@@ -16,6 +16,7 @@ from fairfrontier.train.baseline.nn import BaseNet
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
 from fairfrontier.train.neural.network import (
+    Adam,
     Network,
     by_models,
     forward,
@@ -23,7 +24,6 @@ from fairfrontier.train.neural.network import (
     loss_slope,
     parameter_gradient,
 )
-from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.registry import method
 from papers.rival.group_adversary import (
     ABSENT,

@@ -16,8 +16,14 @@ from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.noisy.assignment import maximise_assignment, score_constraint
-from fairfrontier.train.noisy.projection import project_capped_simplex, project_simplex
-from fairfrontier.train.noisy.rate import N_CELLS, RATE_CELLS, Rate, sum_cells
+from fairfrontier.train.noisy.rate import (
+    N_CELLS,
+    RATE_CELLS,
+    Rate,
+    project_capped_simplex,
+    project_simplex,
+    sum_cells,
+)
 
 Array = Any
 

@@ -14,10 +14,15 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.estimator import NoisySoftAssignment, RobustClassifier
-from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best, score_rows
-from fairfrontier.train.noisy.problem import Approach, Setting, Solution
-from fairfrontier.train.noisy.rate import find_rates
-from fairfrontier.train.noisy.row import GroupedRows, sum_scores
+from fairfrontier.train.noisy.problem import (
+    TOLERANCE,
+    Approach,
+    Best,
+    Setting,
+    Solution,
+    score_rows,
+)
+from fairfrontier.train.noisy.rate import GroupedRows, find_rates, sum_scores
 from fairfrontier.train.registry import method
 from papers.rival.ideal import IdealProblem, solve_ideal
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.noisy import cap, compare_grid, compare_inner, compare_single
-from fairfrontier.train.noisy.projection import project_capped_simplex
+from fairfrontier.train.noisy.rate import project_capped_simplex
 from tests.train.noisy.test_estimator import make_part
 
 

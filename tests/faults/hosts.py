@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from fairfrontier.runtime.cluster.certificate import make_certificate
+from fairfrontier.runtime.cluster.open import make_certificate
 from tests.faults.fault import LONG, Undisturbed, is_sentence, run_long, start_long
 from tests.faults.job import Scene, count_differences, wait_until
 

@@ -27,8 +27,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import CertificateConfig
 from fairfrontier.study.results import build_results
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND, load_split
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import load_model
 from tests.figure.certified_study import EVIL

@@ -13,9 +13,8 @@ import dask
 import pytest
 from distributed.security import Security
 
-from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.cluster.config import ClusterConfig
-from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.cluster.open import call_worker, open_cluster
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import filling, make_private, recover
 from flows.server import lock, make_secret

@@ -5,8 +5,7 @@ import pytest
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import expand
 from fairfrontier.study.expand import COLUMNS, Planned, list_models
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND, FitGroup, Member
 from fairfrontier.train.fit.key import key
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,7 +27,7 @@ from fairfrontier.runtime.writer import check_owned, drafting, is_draft, recover
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.search import KIND as SEARCH
-from fairfrontier.train.fit.kept import KIND as FIT
+from fairfrontier.train.fit.group import KIND as FIT
 
 FOLDER = Path("data", "results")
 # What a command leaves: other folders there are not ours to remove.

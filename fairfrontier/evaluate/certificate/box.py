@@ -12,8 +12,7 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.neural.network import Network, forward, input_gradient
-from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.neural.network import Adam, Network, forward, input_gradient
 
 # Prices of the fair distance. The last map moves along free directions only.
 PRICES = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 0.0)

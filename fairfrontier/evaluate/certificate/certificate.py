@@ -12,8 +12,8 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import unit_weight
-from fairfrontier.train.individual.budro.dual import Piece, minimise_dual
 from fairfrontier.train.individual.budro.geometry import snap_coordinates
+from fairfrontier.train.individual.budro.search import Piece, minimise_dual
 from fairfrontier.train.prediction import Prediction
 
 BLOCK = 64

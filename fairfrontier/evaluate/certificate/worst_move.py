@@ -17,8 +17,13 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.estimator import BuDRO
-from fairfrontier.train.individual.budro.objective import evaluate_losses
-from fairfrontier.train.individual.budro.solver import Setting, build_problem, plan_columns, solve
+from fairfrontier.train.individual.budro.solver import (
+    Setting,
+    build_problem,
+    evaluate_losses,
+    plan_columns,
+    solve,
+)
 from fairfrontier.train.prediction import Prediction
 
 N_MOVES = 10

@@ -19,8 +19,8 @@ from fairfrontier.evaluate.statistic.rate import (
     read_codes,
     tabulate_rates,
 )
-from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
+from fairfrontier.train.noisy.noise import bound_rate_of_cells, bound_rate_over_ball
 from fairfrontier.train.noisy.rate import RATE_CELLS, sum_cells
 from fairfrontier.train.noisy.rate import count_cells as count_rate_cells
 

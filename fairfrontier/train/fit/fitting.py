@@ -15,13 +15,10 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import TrainingWarning
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import give_metric, load_split
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, FitGroup, give_metric, load_split, read_facts
 from fairfrontier.train.fit.key import describe
 from fairfrontier.train.fit.post_processing import fit_behind, fit_behind_blocks
-from fairfrontier.train.fit.score_file import read_scores, write_scores
-from fairfrontier.train.fit.training import Fitted, create_model, train
+from fairfrontier.train.fit.training import Fitted, create_model, read_scores, train, write_scores
 from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.registry import load_model
 

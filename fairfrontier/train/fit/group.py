@@ -1,15 +1,36 @@
-"""The unit of work: what one method trains together on one split."""
+"""The unit of work: what one method trains together on one split.
+
+A fit in the store.
+
+The splits and metrics of a fit group.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fairfrontier.metric.kept import MetricRequest
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.metric.kept import MetricRequest, load_metric
 from fairfrontier.prepare.loader import SplitRequest
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.store import Store
 from fairfrontier.train.objective import Objective
+from fairfrontier.train.registry import METHODS
+
+KIND = "fit"
+# Of an entry's files; another number requires new fits.
+LAYOUT = 1
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return ``seconds``, ``skipped`` and ``reports`` (one for each model) of a stored fit."""
+    facts: dict[str, Any] = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    return facts
 
 
 @dataclass(frozen=True)
@@ -114,3 +135,27 @@ class FitGroup:
             return None
         metric = self.certificate["metric"]
         return MetricRequest.of(metric, self.find_split(member), self.threads)
+
+
+def load_split(group: FitGroup, member: Member, home: Path) -> Split:
+    """Return the split of a member; the last few are cached, since groups share them."""
+    return group.find_split(member).load(home)
+
+
+def find_metric(group: FitGroup, member: Member) -> MetricRequest | None:
+    """Return the metric of a member's split for its method; None where it takes none."""
+    takes = METHODS.find(group.estimator).fit_takes
+    return group.find_metric(member) if "metric" in takes else None
+
+
+def give_metric(group: FitGroup, member: Member, store: Store, home: Path) -> FairMetric | None:
+    """Load the metric of `find_metric`; ConfigError when the method needs one and none is named."""
+    request = find_metric(group, member)
+    if request is not None:
+        return load_metric(request, store, home)
+    if "metric" in METHODS.find(group.estimator).fit_needs:
+        raise ConfigError(
+            f"The method {group.estimator!r} needs a fair metric, and none is given.",
+            "Add `metric: {name: subspace}` to the study.",
+        )
+    return None

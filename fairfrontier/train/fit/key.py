@@ -16,10 +16,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.fit import post_processing, score_file, training
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import find_metric
-from fairfrontier.train.fit.kept import KIND, LAYOUT
+from fairfrontier.train.fit import post_processing, training
+from fairfrontier.train.fit.group import KIND, LAYOUT, FitGroup, Member, find_metric
 from fairfrontier.train.persistence import FORMAT
 from fairfrontier.train.registry import METHODS
 
@@ -99,7 +97,7 @@ def _find_learners(group: FitGroup, cls: type[Estimator]) -> list[type[Estimator
 
 
 def _digest_source(module: str, methods: Sequence[type[Estimator]], store: Store) -> str:
-    modules = [module, score_file.__name__, *(cls.__module__ for cls in methods)]
+    modules = [module, training.__name__, *(cls.__module__ for cls in methods)]
     return source_digest(modules, within=WITHIN, without=WITHOUT, store=store)
 
 

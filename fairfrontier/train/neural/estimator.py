@@ -1,10 +1,15 @@
-"""Minibatch training of many nets at once; the base of every method that is a net."""
+"""Minibatch training of many nets at once; the base of every method that is a net.
+
+Balanced minibatches: every class equally often.
+
+The rows that minibatches draw of a table whose rows stay in partitions, in memory.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -21,9 +26,8 @@ from fairfrontier.runtime.cluster.executor import Block, hold, is_collection, op
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.neural.drawn import DrawnRows, gather_rows
-from fairfrontier.train.neural.minibatch import BalancedRows
 from fairfrontier.train.neural.network import (
+    Adam,
     Network,
     by_models,
     draw_network,
@@ -32,9 +36,83 @@ from fairfrontier.train.neural.network import (
     parameter_gradient,
     softmax,
 )
-from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.persistence import State
 from fairfrontier.train.stopping import Watch, check_stopping, watch
+
+
+class BalancedRows:
+    """Draws rows so that every class that occurs fills the same share of a batch.
+
+    The remainder goes to the first classes. ``replacement`` says whether a row can occur in a batch
+    more than once; it always can where a class has fewer rows than its share.
+    """
+
+    def __init__(
+        self, y: np.ndarray, batch_size: int, *, replacement: bool, generator: np.random.Generator
+    ) -> None:
+        members = [np.flatnonzero(y == code) for code in np.unique(y)]
+        share, more = divmod(batch_size, len(members))
+        self._members = [(rows, share + (position < more)) for position, rows in enumerate(members)]
+        self._replacement = replacement
+        self._generator = generator
+
+    def draw(self) -> np.ndarray:
+        """Return the row numbers of the next batch, int64 of shape (batch_size,)."""
+        drawn = []
+        for rows, size in self._members:
+            if self._replacement or size > rows.size:
+                chosen = self._generator.integers(rows.size, size=size)
+            else:
+                chosen = self._generator.choice(rows.size, size=size, replace=False, shuffle=False)
+            drawn.append(rows[chosen])
+        return np.concatenate(drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnRows:
+    """Some rows of a table, by the numbers that they have in it.
+
+    Attributes
+    ----------
+    numbers : ndarray of int64, shape (n_drawn,)
+        Ascending numbers of the rows.
+    values : ndarray, shape (n_drawn, n_features)
+        Those rows.
+    shape : tuple of int
+        That of the whole table.
+    """
+
+    numbers: np.ndarray
+    values: np.ndarray
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows by their numbers in the table, which must have been drawn."""
+        return np.asarray(self.values[self.find(rows)])
+
+    def find(self, rows: np.ndarray) -> np.ndarray:
+        """Return where rows of the table are among ``values``."""
+        return np.searchsorted(self.numbers, rows)
+
+
+def gather_rows(table: Mapping[str, Any], drawn: np.ndarray, dtype: str) -> dict[str, Any]:
+    """Return the data of a fit with the drawn rows in place of its Dask array X.
+
+    ``drawn``, bool (n_samples,), marks the rows, which are cast to ``dtype`` where they are. So are
+    those of counterfactual sets, whose versions are made of the gathered rows.
+    """
+    X = table["X"]
+    numbers = np.flatnonzero(drawn)
+    rows = DrawnRows(numbers, open_rows(hold(X)).read(numbers, dtype), X.shape)
+    sets = table.get("counterfactuals")
+    if sets is None:
+        return {**table, "X": rows}
+    edited = {key: replace(each, X=rows) for key, each in sets.items()}
+    return {**table, "X": rows, "counterfactuals": edited}
+
 
 Array = Any
 Progress = Callable[[int, int], None]

@@ -1,4 +1,14 @@
-"""Problem, settings and solution of training with noisy groups."""
+"""Problem, settings and solution of training with noisy groups.
+
+Full-batch training under constraints: min over θ, max over multipliers, and an inner player.
+
+    min_θ max_{λ ≥ 0, Σ λ ≤ R}  E[(1 − ỹ φ_θ(x))₊] + Σ_rj λ_rj g_rj(θ, a_j)
+
+with hinge constraints g and the inner player's row masses a_j. Every array has a leading model
+axis, so that the rates of a sweep train together on one table.
+
+The constraints of a classifier that was trained on noisy groups, on any rows.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +19,280 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from array_api_compat import device
 
-from fairfrontier.runtime.arrays import Backend
+from fairfrontier.runtime.arrays import Backend, array_namespace, to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.base import TrainingWarning, training_weight
 from fairfrontier.train.group import take_attribute
 from fairfrontier.train.neural.estimator import PREDICTION_ROWS
-from fairfrontier.train.neural.network import Network, forward
-from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best
-from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.neural.network import Adam, Network, blocks, forward, parameter_gradient
+from fairfrontier.train.noisy.assignment import bound_rates
+from fairfrontier.train.noisy.noise import NoiseModel, bound_rate_of_cells
+from fairfrontier.train.noisy.player import Game, Player
+from fairfrontier.train.noisy.rate import (
+    RATE_CELLS,
+    GroupedRows,
+    Rate,
+    count_cells,
+    find_rates,
+    project_capped_simplex,
+    sum_scores,
+)
+
+Array = Any
+Progress = Callable[[int, int], None]
+Best = Literal["paper", "ranks", "last"]
+
+# Constraints are sums in float32: below this they count as satisfied.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The result of training M models.
+
+    ``network`` holds the best iterates, ``step``, (M,), their numbers from 1 on, ``error`` and
+    ``violation``, (M,), their share of wrong decisions and largest constraint as the inner player
+    saw it, and ``cell_mass``, (M, R, m, m̂, 4), its row masses then; see ``ConstraintValues``. Of
+    shape (M, n_records), ``history`` has ``step``, ``objective`` (mean hinge loss), ``error``,
+    ``hinge`` and ``violation`` (largest constraints with hinges and slack, and with indicators) and
+    ``multiplier`` (Σ λ). ``snapshots`` are the recorded iterates, where requested.
+    """
+
+    network: Network
+    step: np.ndarray
+    error: np.ndarray
+    violation: np.ndarray
+    cell_mass: np.ndarray
+    history: Mapping[str, np.ndarray]
+    snapshots: tuple[Network, ...] = ()
+
+
+def score_rows(rows: GroupedRows, network: Network) -> Array:
+    """Return φ of every model and row, shape (M, n)."""
+    xp = array_namespace(rows.x)
+    if len(network.weight) == 1:
+        score = network.weight[0][:, :, 0] @ xp.matrix_transpose(rows.x)
+        score += network.bias[0][:, :, 0]
+        return score
+    score = xp.empty(
+        (network.weight[0].shape[0], rows.n), dtype=rows.x.dtype, device=device(rows.x)
+    )
+    for models, part in blocks(network.weight[0], rows.n, network.widest):
+        score[models, part] = forward(network.take(models), rows.x[part, :]).logits[..., 0]
+    return score
+
+
+def carry_back(rows: GroupedRows, network: Network, slope: Array) -> Network:
+    """Return the gradient in the parameters for slopes (M, n) in φ, both over the rows' weights."""
+    xp = array_namespace(rows.x)
+    if len(network.weight) == 1:
+        weight = (slope @ rows.weighted)[:, :, None]
+        return Network((weight,), ((slope @ rows.weight)[:, None, None],))
+    slope = slope * rows.weight
+    total = [xp.zeros_like(array) for array in network.arrays]
+    for models, part in blocks(network.weight[0], rows.n, network.widest):
+        nets, x = network.take(models), rows.x[part, :]
+        gradient = parameter_gradient(nets, x, forward(nets, x), slope[models, part][..., None])
+        for sums, array in zip(total, gradient.arrays, strict=True):
+            sums[models, ...] += array
+    return Network.of(total)
+
+
+def train(
+    game: Game,
+    start_player: Callable[[], Player],
+    network: Network,
+    *,
+    learning_rate: Array,
+    multiplier_rate: Array,
+    radius: Array,
+    iterations: int,
+    constrained: bool = True,
+    best: Best = "paper",
+    record_every: int = 25,
+    snapshots: bool = False,
+    progress: Progress | None = None,
+) -> Training:
+    """Train models on one table.
+
+    A step: constraints at θ, ascent on λ, ascent or maximum of the inner player, descent on θ; all
+    of it with Adam, λ projected onto {λ ≥ 0, Σ λ ≤ R}. The first step is on θ alone, as λ starts at
+    0.
+
+    Parameters
+    ----------
+    game : Game
+        Rows, rates, budgets and slacks.
+    start_player : callable
+        () -> Player; a new one for each training, as it changes.
+    network : Network
+        The initial θ, M models with one output; linear models are nets without hidden layers.
+    learning_rate, multiplier_rate : array, shape (M,)
+        Of Adam on θ and on λ.
+    radius : array, shape (M,)
+        R.
+    iterations : int
+        Steps on θ; each results in an iterate.
+    constrained : bool
+        Whether λ moves; else the objective is minimised alone.
+    best : {"paper", "ranks", "last"}
+        Which iterate is kept. ``paper``: of those that satisfy the constraints (indicators, as the
+        inner player sees them) the one with the least error, else the least violated. ``ranks``: of
+        the recorded ones, the least maximum of the ranks of error and violation. ``last``: the end.
+    record_every : int
+        Steps between records of the history.
+    snapshots : bool
+        Whether the recorded iterates are returned too.
+    progress : callable, optional
+        Called with (steps done, steps).
+
+    Notes
+    -----
+    A step costs two products of the rows with M parameters, some fifteen passes over the scores
+    and the inner player's work. A non-convex game (the worst assignment depends on decisions) need
+    not converge: only the best iterate is returned, with its violation.
+
+    References
+    ----------
+    Wang et al., NeurIPS 2020, algorithms 2 and 4. A. Cotter, H. Jiang, K. Sridharan. Two-player
+    games for efficient non-convex constrained optimization. ALT 2019, section 5.2 (ranks).
+    """
+    rows, player = game.rows, start_player()
+    xp = array_namespace(rows.x)
+    models, where = int(network.weight[0].shape[0]), device(rows.x)
+    dtype = rows.x.dtype
+    optimiser = Adam(network.arrays, xp.astype(learning_rate, dtype)[:, None, None])
+    shape = (models, len(game.rates), player.n_groups)
+    multiplier = xp.zeros(shape, dtype=xp.float64, device=where)
+    ascent = Adam([multiplier], xp.astype(multiplier_rate, xp.float64)[:, None, None])
+    kept: list[_Iterate] = []
+    records: list[dict[str, Array]] = []
+    taken: list[_Iterate] = []
+    for step in range(iterations + 1):
+        score = score_rows(rows, network)
+        sums = sum_scores(rows, score)
+        stage = game.sum_rates(sums)
+        values = player.evaluate(score, stage)
+        error = xp.sum(sums.count[:, :, 1] + sums.count[:, :, 2], axis=1)
+        if constrained:
+            violation = xp.max(values.exact, axis=(1, 2))
+        else:
+            violation = xp.full((models,), -xp.inf, dtype=xp.float64, device=where)
+        recorded = step % record_every == 0 or step == iterations
+        if step:
+            number = xp.full((models,), step, dtype=xp.int64, device=where)
+            iterate = _Iterate(number, network, error, violation, values.cell_mass)
+            kept = [_keep_better(kept[0], iterate) if kept and best != "last" else iterate]
+            if recorded and (snapshots or best == "ranks"):
+                taken.append(iterate)
+        if recorded:
+            lost = sums.up[:, :, 0] + sums.up[:, :, 2] + sums.down[:, :, 1] + sums.down[:, :, 3]
+            records.append(
+                {
+                    "step": xp.full((models,), float(step), dtype=xp.float64, device=where),
+                    "objective": xp.sum(lost, axis=1),
+                    "error": error,
+                    "hinge": xp.max(values.hinge, axis=(1, 2)),
+                    "violation": xp.max(values.exact, axis=(1, 2)),
+                    "multiplier": xp.sum(multiplier, axis=(1, 2)),
+                }
+            )
+            if progress is not None and step:
+                progress(step, iterations)
+        if step == iterations:
+            break
+        if constrained and step:
+            raised = multiplier + ascent.step([values.hinge])[0]
+            flat = project_capped_simplex(xp.reshape(raised, (models, -1)), radius)
+            multiplier = xp.reshape(flat, shape)
+            player.move(multiplier, score, stage)
+        slope = player.slope(multiplier, score, stage)
+        changes = optimiser.step(carry_back(rows, network, slope).arrays)
+        network = Network.of(
+            [array - change for array, change in zip(network.arrays, changes, strict=True)]
+        )
+    final = _choose_by_ranks(taken) if best == "ranks" else kept[0]
+    history = {
+        key: np.stack([to_numpy(record[key]) for record in records], axis=1) for key in records[0]
+    }
+    return Training(
+        final.network,
+        to_numpy(final.step),
+        to_numpy(final.error),
+        to_numpy(final.violation),
+        to_numpy(final.cell_mass),
+        history,
+        tuple(record.network for record in taken) if snapshots else (),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """An iterate of every model."""
+
+    step: Array
+    network: Network
+    error: Array
+    violation: Array
+    cell_mass: Array
+
+    def where(self, condition: Array, other: _Iterate) -> _Iterate:
+        """Return this iterate for the models where the condition holds, else the other."""
+        xp = array_namespace(condition)
+
+        def pick(one: Array, two: Array) -> Array:
+            lead = xp.reshape(condition, (-1, *(1,) * (one.ndim - 1)))
+            return xp.where(lead, one, two)
+
+        arrays = zip(self.network.arrays, other.network.arrays, strict=True)
+        return _Iterate(
+            pick(self.step, other.step),
+            Network.of([pick(one, two) for one, two in arrays]),
+            pick(self.error, other.error),
+            pick(self.violation, other.violation),
+            pick(self.cell_mass, other.cell_mass),
+        )
+
+
+def _keep_better(kept: _Iterate, iterate: _Iterate) -> _Iterate:
+    """Return for each model the feasible iterate of less error, or the less violated one."""
+    xp = array_namespace(kept.error)
+    feasible, kept_feasible = iterate.violation <= TOLERANCE, kept.violation <= TOLERANCE
+    better = xp.where(
+        feasible & kept_feasible,
+        iterate.error < kept.error,
+        xp.where(feasible == kept_feasible, iterate.violation < kept.violation, feasible),
+    )
+    return iterate.where(better, kept) if bool(xp.any(better)) else kept
+
+
+def _choose_by_ranks(iterates: Sequence[_Iterate]) -> _Iterate:
+    """Return for each model the iterate chosen by ``rank_iterates``."""
+    xp = array_namespace(iterates[0].error)
+    error = np.stack([to_numpy(iterate.error) for iterate in iterates], axis=1)
+    violation = np.stack([to_numpy(iterate.violation) for iterate in iterates], axis=1)
+    chosen = rank_iterates(error, violation)
+    best = iterates[0]
+    for index, iterate in enumerate(iterates):
+        best = iterate.where(xp.asarray(chosen == index, device=device(iterate.error)), best)
+    return best
+
+
+def rank_iterates(error: np.ndarray, violation: np.ndarray) -> np.ndarray:
+    """Choose among iterates by ranks, (M, S) -> (M,), as in Cotter et al., 2019, section 5.2.
+
+    The rank of a value is one more than the number of smaller ones; violations below 0 count as 0.
+    The choice is the least maximum of the ranks of error and violation, then the least error, then
+    the latest.
+    """
+    violated = np.maximum(np.where(violation <= TOLERANCE, 0.0, violation), 0.0)
+    ranks = [1 + np.sum(x[:, None, :] < x[:, :, None], axis=-1) for x in (error, violated)]
+    worst = np.maximum(*ranks)
+    latest = -np.broadcast_to(np.arange(error.shape[1]), error.shape)
+    return np.asarray(np.lexsort((latest, error, worst), axis=-1)[:, 0])
+
 
 Approach = Literal["unconstrained", "true_groups", "naive", "dro", "soft_assignment"]
 Inner = Literal["ascent", "exact", "joint"]
@@ -294,3 +569,75 @@ def _find_levels(setting: Setting, noise: NoiseModel | None, n_groups: int) -> n
             stacklevel=2,
         )
     return noise.level
+
+
+def evaluate_constraints(
+    setting: Setting,
+    solution: Solution,
+    decision: np.ndarray,
+    y: np.ndarray,
+    codes: np.ndarray,
+    weight: np.ndarray,
+    inner: Inner,
+) -> np.ndarray:
+    """Return the constraints of an approach on any rows, with indicators, by rate and group.
+
+    ``decision``, shape (n, K), holds 0 or 1 of every classifier; ``codes`` are the constrained
+    groups. With ``inner`` "ascent" worst cases are those under the masses of the solution, else
+    true maxima on these rows. The result has shape (R, m), or (0, m) without constraints, and is in
+    units of the rate: the expectation over a mixture, NaN where a group has no row of the event.
+    DataError for a group that training did not have.
+    """
+    n_groups = solution.cell_mass.shape[-2]
+    if codes.size and codes.max() >= n_groups:
+        raise DataError(
+            f"There is a group with the code {codes.max()}, and training had {n_groups} groups.",
+            "Use the groups that the model was trained with.",
+        )
+    if setting.approach == "unconstrained":
+        return np.zeros((0, n_groups))
+    cells = count_cells(decision.T, y, codes, n_groups, weight)
+    values = [
+        _evaluate_rate(setting, solution, cells, index, rate, inner)
+        for index, rate in enumerate(find_rates(setting.criterion))
+    ]
+    return np.asarray(np.einsum("k,krj->rj", solution.probability, np.stack(values, axis=1)))
+
+
+def take_largest(constraints: np.ndarray) -> float:
+    """Return the largest constraint; −∞ of none, NaN where no group has a row of any event."""
+    if constraints.size == 0:
+        return -np.inf
+    return float(np.nan if np.isnan(constraints).all() else np.nanmax(constraints))
+
+
+def _evaluate_rate(
+    setting: Setting, solution: Solution, cells: np.ndarray, index: int, rate: Rate, inner: Inner
+) -> np.ndarray:
+    """Return the constraints of one rate for every classifier, shape (K, m)."""
+    # Which cells c = 2ŷ + y are in the rate's event, and which of them are bad.
+    sign = np.asarray([rate.sign[c % 2] for c in range(4)])
+    among, wrong = (sign != 0).astype(np.float64), (sign == [-1, -1, 1, 1]).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
+        if setting.approach in ("true_groups", "naive"):
+            bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
+        elif inner == "ascent":
+            mass = solution.cell_mass[index] * cells[:, None]
+            bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
+        else:
+            kind, joint = RATE_CELLS[rate.cells], solution.joint
+            if setting.approach == "dro":
+                low, high = bound_rate_of_cells(cells, solution.level, kind, _find_centre(joint))
+            else:
+                low, high = bound_rates(cells, (joint / joint.sum(axis=0)).T, kind)
+            bad = 1 - low if rate.floor else high
+    return np.asarray(bad - overall[:, None] - setting.budget)
+
+
+def _find_centre(joint: np.ndarray) -> tuple[int, ...] | None:
+    """Return the noisy group at the centre of each ball; None where each group is its own."""
+    if joint.size == 0:
+        return None
+    true, noisy = (tuple(map(str, range(size))) for size in joint.shape)
+    return NoiseModel(joint, true, noisy).centre

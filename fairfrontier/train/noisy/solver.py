@@ -12,13 +12,17 @@ from fairfrontier.runtime.arrays import as_backend, choose_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.neural.network import Network, draw_network
-from fairfrontier.train.noisy.assignment_program import assign_jointly
-from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
-from fairfrontier.train.noisy.lagrangian import Training, train
-from fairfrontier.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
-from fairfrontier.train.noisy.problem import ConstrainedProblem, Setting, Solution
-from fairfrontier.train.noisy.rate import Rate, find_rates
-from fairfrontier.train.noisy.row import arrange_rows
+from fairfrontier.train.noisy.assignment import assign_jointly
+from fairfrontier.train.noisy.player import (
+    AssignmentPlayer,
+    BallAscentPlayer,
+    BallMaximumPlayer,
+    Game,
+    Player,
+    hard_player,
+)
+from fairfrontier.train.noisy.problem import ConstrainedProblem, Setting, Solution, Training, train
+from fairfrontier.train.noisy.rate import Rate, arrange_rows, find_rates
 
 Array = Any
 Progress = Callable[[int, int], None]

@@ -22,10 +22,10 @@ from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.round import check_rows, take_rows
 from fairfrontier.train.individual.budro.search import count_operations
 from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
+from fairfrontier.train.individual.budro.transport import LARGEST
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 from fairfrontier.train.registry import method
 from fairfrontier.train.stopping import check_stopping, watch

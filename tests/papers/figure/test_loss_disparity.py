@@ -11,7 +11,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.mixture import find_envelope
-from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.group import load_split
 from fairfrontier.train.registry import create
 from papers.figure.loss_disparity import check_measures, draw_losses, pair_losses, trace_losses
 from tests.papers.regressed import METHODS, ROOT, make_scene

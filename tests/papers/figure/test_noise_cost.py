@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells
 from fairfrontier.train.noisy.assignment import bound_rates
+from fairfrontier.train.noisy.noise import bound_rate_of_cells
 from fairfrontier.train.noisy.rate import RATE_CELLS
 from papers.figure.approach import list_trained
 from papers.figure.noise_cost import (

@@ -20,8 +20,7 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.train.fit.fitting import fit
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND, load_split
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import load_model
 from papers.figure.surface import ARROWS, GRID, Plane, draw_surfaces, find_tilt, refuse_features

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import dask
 import pytest
 
-from fairfrontier.runtime.cluster import call
-from fairfrontier.runtime.cluster.call import call_worker
+from fairfrontier.runtime.cluster import open as opening
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.cluster.executor import computing_on
-from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.cluster.open import call_worker, open_cluster
 from fairfrontier.runtime.errors import ClusterError
 
 
@@ -27,7 +26,7 @@ def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
     turned = iter([0.0, 7200.0])
     clock = SimpleNamespace(time=lambda: time.time() + next(turned, 0.0), monotonic=time.monotonic)
     with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
-        monkeypatch.setattr(call, "time", clock)
+        monkeypatch.setattr(opening, "time", clock)
         with pytest.raises(ClusterError, match="set back by 7200 s"):
             call_worker(client, time.sleep, 4)
     assert not multiprocessing.active_children()
@@ -92,7 +91,7 @@ def test_workers_that_dask_does_not_bring_back_are_started_again():
 
 @pytest.mark.once
 def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
-    monkeypatch.setattr(call, "RETURN", 1.0)
+    monkeypatch.setattr(opening, "RETURN", 1.0)
     options = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0"}
     monkeypatch.setitem(CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
     config = ClusterConfig(kind="mine", options=options, timeout=0.5)

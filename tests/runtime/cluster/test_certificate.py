@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from fairfrontier.runtime.cluster.certificate import make_certificate
+from fairfrontier.runtime.cluster.open import make_certificate
 
 
 def test_a_clock_that_is_set_back_leaves_a_certificate_valid(tmp_path):

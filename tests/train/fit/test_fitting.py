@@ -21,12 +21,9 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.train.base import TrainingWarning
 from fairfrontier.train.fit import fitting
 from fairfrontier.train.fit.fitting import fit, fit_with_warnings
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, FitGroup, Member, load_split, read_facts
 from fairfrontier.train.fit.key import key
-from fairfrontier.train.fit.score_file import read_scores
-from fairfrontier.train.fit.training import chooses_cut
+from fairfrontier.train.fit.training import chooses_cut, read_scores
 from fairfrontier.train.objective import choose_cut
 from fairfrontier.train.postprocess.base import number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed

@@ -22,10 +22,9 @@ from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.points import points_key
 from fairfrontier.train.fit import key as keys
-from fairfrontier.train.fit import score_file, training
+from fairfrontier.train.fit import training
 from fairfrontier.train.fit.fitting import fit
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.group import KIND, FitGroup, Member, read_facts
 from fairfrontier.train.fit.key import WITHIN, WITHOUT, key
 from fairfrontier.train.registry import METHODS
 from tests.project import DATASET, ROOT, environment, make_project
@@ -110,7 +109,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def digest_methods(root: Path, within: tuple[str, ...] = WITHIN) -> dict[str, str]:
     """Return the digest of the source of every method of ours in a copy of the package."""
     source._digest.cache_clear()
-    beside = [training.__name__, score_file.__name__]
+    beside = [training.__name__]
     return {
         name: source_digest([*beside, cls.__module__], within=within, without=WITHOUT, root=root)
         for name, cls in METHODS.all().items()

@@ -5,7 +5,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from fairfrontier.train.fit.score_file import read_scores, write_scores
+from fairfrontier.train.fit.training import read_scores, write_scores
 from fairfrontier.train.prediction import Prediction
 
 

@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 
 from fairfrontier.runtime.cluster.executor import computing_on
-from fairfrontier.train.neural.drawn import gather_rows
+from fairfrontier.train.neural.estimator import gather_rows
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 

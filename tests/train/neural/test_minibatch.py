@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.train.neural.minibatch import BalancedRows
+from fairfrontier.train.neural.estimator import BalancedRows
 
 
 def draw(y, size, replacement, seed=0):

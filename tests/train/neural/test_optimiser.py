@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.neural.network import Adam
 from tests.namespaces import namespaces
 
 

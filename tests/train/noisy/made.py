@@ -8,8 +8,7 @@ from array_api_compat import array_namespace, device
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.player import Game
-from fairfrontier.train.noisy.rate import find_rates
-from fairfrontier.train.noisy.row import GroupedRows, arrange_rows
+from fairfrontier.train.noisy.rate import GroupedRows, arrange_rows, find_rates
 
 
 def make_table(n=120, m=3, seed=0, d=4, levels=3):

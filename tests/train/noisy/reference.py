@@ -10,8 +10,7 @@ from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.noisy.assignment import share_groups
-from fairfrontier.train.noisy.projection import project_simplex
-from fairfrontier.train.noisy.rate import sum_cells
+from fairfrontier.train.noisy.rate import project_simplex, sum_cells
 
 
 def row_sign(rate, label, like):

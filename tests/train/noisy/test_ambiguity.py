@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from fairfrontier.runtime.arrays import array_namespace, to_numpy
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.noisy.ambiguity import (
+from fairfrontier.train.noisy.noise import (
     bound_rate_of_cells,
     bound_rate_over_ball,
     maximise_over_ball,

@@ -16,10 +16,9 @@ from fairfrontier.train.noisy.assignment import (
     maximise_by_group,
     project_assignment,
     score_constraint,
+    solve_program,
 )
-from fairfrontier.train.noisy.assignment_program import solve_program
-from fairfrontier.train.noisy.projection import project_simplex
-from fairfrontier.train.noisy.rate import RATE_CELLS, find_rate, sum_cells
+from fairfrontier.train.noisy.rate import RATE_CELLS, find_rate, project_simplex, sum_cells
 from tests.namespaces import namespaces
 from tests.train.noisy.reference import (
     differentiate_assignment,

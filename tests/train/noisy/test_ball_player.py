@@ -3,12 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.train.neural.optimiser import Adam
-from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, maximise_over_ball
-from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
-from fairfrontier.train.noisy.projection import find_floor, find_level
-from fairfrontier.train.noisy.rate import RATE_CELLS
-from fairfrontier.train.noisy.row import arrange_rows, sum_scores
+from fairfrontier.train.neural.network import Adam
+from fairfrontier.train.noisy.noise import bound_rate_of_cells, maximise_over_ball
+from fairfrontier.train.noisy.player import BallAscentPlayer, BallMaximumPlayer
+from fairfrontier.train.noisy.rate import (
+    RATE_CELLS,
+    arrange_rows,
+    find_floor,
+    find_level,
+    sum_scores,
+)
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores, make_table
 from tests.train.noisy.reference import ascend_in_ball, bound_hinge, centre_rows, constrain
 from tests.train.noisy.test_player import CRITERIA, M, hard_masses, lagrangian_slope, nominal_masses
@@ -211,7 +215,7 @@ def test_rounding_does_not_keep_the_search_for_a_root_going(seed, monkeypatch):
     total = np.full((8, 1), 0.09581695, np.float32)
     found = []
     for passes in (20, 21):
-        monkeypatch.setattr("fairfrontier.train.noisy.projection.MOST_PASSES", passes)
+        monkeypatch.setattr("fairfrontier.train.noisy.rate.MOST_PASSES", passes)
         found.append(find_level(values, count, total, np.zeros((8, 1), np.float32)))
     np.testing.assert_array_equal(*found)
     alone = [

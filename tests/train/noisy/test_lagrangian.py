@@ -6,9 +6,13 @@ from scipy.optimize import linprog
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.neural.network import Network, draw_network, forward
-from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
-from fairfrontier.train.noisy.lagrangian import carry_back, rank_iterates, score_rows, train
-from fairfrontier.train.noisy.player import AssignmentPlayer, hard_player
+from fairfrontier.train.noisy.player import (
+    AssignmentPlayer,
+    BallAscentPlayer,
+    BallMaximumPlayer,
+    hard_player,
+)
+from fairfrontier.train.noisy.problem import carry_back, rank_iterates, score_rows, train
 from tests.namespaces import namespaces
 from tests.train.noisy.made import labels_of, make_game, make_rows, start_network
 from tests.train.noisy.test_player import POSTERIOR

@@ -6,8 +6,7 @@ from scipy.optimize import linprog
 
 from fairfrontier.train.noisy.assignment import bound_rates, maximise_by_group
 from fairfrontier.train.noisy.player import AssignmentPlayer, hard_player
-from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells
-from fairfrontier.train.noisy.row import sum_scores
+from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, sum_scores
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores
 from tests.train.noisy.reference import assigned_mass, bound_hinge, centre_rows, constrain
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.noisy.projection import (
+from fairfrontier.train.noisy.rate import (
     project_capped_simplex,
     project_leading_simplex,
     project_simplex,

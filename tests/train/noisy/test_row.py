@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.noisy.row import arrange_rows, fill_slopes, sum_scores
+from fairfrontier.train.noisy.rate import arrange_rows, fill_slopes, sum_scores
 from tests.namespaces import namespaces
 from tests.train.noisy.made import labels_of, make_rows, make_scores, make_table
 

@@ -23,9 +23,15 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from fairfrontier.runtime.arrays import segment_sum, to_numpy
-from fairfrontier.train.individual.budro.dual import Minimum, Piece, descend_dual, minimise_dual
 from fairfrontier.train.individual.budro.geometry import Geometry, sample_columns
-from fairfrontier.train.individual.budro.search import Search, blocks
+from fairfrontier.train.individual.budro.search import (
+    Minimum,
+    Piece,
+    Search,
+    blocks,
+    descend_dual,
+    minimise_dual,
+)
 from fairfrontier.train.individual.budro.transport import Transport
 
 Array = Any

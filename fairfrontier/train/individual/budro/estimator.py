@@ -16,16 +16,16 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.runtime.cluster.executor import Rows, fit_rows, is_collection
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.round import (
     Boosted,
     BoostingSetting,
     boost,
+    check_rows,
     embed,
     scale_classes,
 )
-from fairfrontier.train.individual.budro.rows import check_rows
 from fairfrontier.train.individual.budro.solver import Setting, check_transport
+from fairfrontier.train.individual.budro.transport import LARGEST
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.stopping import Watch, check_stopping, watch

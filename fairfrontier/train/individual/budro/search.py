@@ -1,10 +1,31 @@
-"""The inner maximisation of BuDRO's dual: the best target of every column at a price of cost."""
+"""The inner maximisation of BuDRO's dual: the best target of every column at a price of cost.
+
+The rule for points that are equally good for a column: its own point, else the first.
+
+Trees give many rows one loss, and categorical rows lie at equal distances, so that points often tie
+in exact arithmetic. Rounding must not choose among them, since it depends on the order of rows and
+on which columns are multiplied together.
+
+The one-dimensional dual of a transport problem with a budget.
+
+    M(η) = ηε + Σ_j m_j max_i (R_ij − η C_ij),   η ≥ 0                         (B.14)
+
+is convex and piecewise affine: maximising over i at one η gives one of its affine pieces.
+
+What a round's passes at several prices imply for the prices between them.
+
+For column j, max_i (R_ij − η C_ij) is a maximum of lines in η, hence convex: a point that is best
+at two prices is best at all between; so is one that ties with the best, by a tolerance concave in
+η. So each further pass moves only columns whose targets differ at the nearest known prices, and the
+lines that are best somewhere in an interval are found from its ends inwards, by what is best where
+two neighbours cross.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +33,200 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from fairfrontier.runtime.arrays import count_free_bytes, to_numpy
-from fairfrontier.train.individual.budro.bound import TILE, Bounds, round_off
-from fairfrontier.train.individual.budro.dual import Piece
-from fairfrontier.train.individual.budro.geometry import Geometry
-from fairfrontier.train.individual.budro.tie import TIE, choose_first
+from fairfrontier.train.individual.budro.geometry import TILE, Bounds, Geometry, round_off
 
 Array = Any
+
+# Values tie if they differ by less than this share of the scale in `Search.tolerance`: 4,500 units
+# in the last place, above the rounding of sums of some thousand products and of an embedding.
+TIE = 1e-12
+
+
+def choose_first(owner: Array, point: Array, value: Array, own: Array, slack: Array) -> Array:
+    """Return for each of m columns the first point whose value is within ``slack`` of the best.
+
+    ``owner``, ``point`` and ``value`` list pairs of a column (0, …, m − 1, rising, all present), a
+    candidate point and its value. A column's own point comes before all others, which come in
+    rising order. Shapes: (n_pairs,), and (m,) of ``own``, ``slack`` and the result.
+    """
+    xp = array_namespace(owner)
+    column = xp.arange(own.shape[0], device=device(owner))
+    start = xp.searchsorted(owner, column)
+    rank = xp.where(point == xp.take(own, owner), -1, point)
+    if is_numpy_namespace(xp):
+        enough = np.maximum.reduceat(value, start) - slack
+        rank[value < enough[owner]] = np.iinfo(np.int64).max
+        first = np.minimum.reduceat(rank, start)
+    else:
+        last = xp.searchsorted(owner, column, side="right") - 1
+        enough = xp.take(value, xp.take(_sort(owner, value), last)) - slack
+        rank = xp.where(value >= xp.take(enough, owner), rank, xp.max(point) + 1)
+        first = xp.take(rank, xp.take(_sort(owner, rank), start))
+    return xp.where(first < 0, own, first)
+
+
+def _sort(owner: Array, values: Array) -> Array:
+    """Return the order of pairs by owner, then by value."""
+    xp = array_namespace(owner)
+    rising = xp.argsort(values)
+    return xp.take(rising, xp.argsort(xp.take(owner, rising), stable=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """An affine piece of M, found at ``eta``, and the map Π that gives it.
+
+    ``gain`` and ``cost`` are ⟨R, Π⟩ and ⟨C, Π⟩, ``budget`` is ε, and ``target`` is the map in the
+    caller's own form. M(η) may exceed ``dual`` by ``slack``, since points that tie count as equal.
+    """
+
+    eta: float
+    gain: float
+    cost: float
+    budget: float
+    target: Array
+    slack: float = 0.0
+
+    @property
+    def slope(self) -> float:
+        """Subgradient ε − ⟨C, Π⟩ of M at η."""
+        return self.budget - self.cost
+
+    @property
+    def dual(self) -> float:
+        """M(η), up to ``slack``."""
+        return self.gain + self.eta * self.slope
+
+    @property
+    def bound(self) -> float:
+        """Upper bound of M(η)."""
+        return self.dual + self.slack
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The minimum of M, as one or two maps with their shares of all mass.
+
+    ``eta`` is the last η, ``dual`` the lowest M found and ``dual`` + ``slack`` an upper bound of
+    the optimum; ``iterations`` counts pieces.
+    """
+
+    maps: tuple[tuple[float, Piece], ...]
+    eta: float
+    dual: float
+    iterations: int
+    converged: bool
+    slack: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        """⟨R, Π⟩ of the mixture."""
+        return sum(share * piece.gain for share, piece in self.maps)
+
+    @property
+    def cost(self) -> float:
+        """⟨C, Π⟩ of the mixture."""
+        return sum(share * piece.cost for share, piece in self.maps)
+
+
+def minimise_dual(
+    explore: Callable[[float, Array], Piece],
+    zero: Piece,
+    stay: Piece,
+    *,
+    start: tuple[float, Array] | None = None,
+    tolerance: float = 1e-3,
+    floor: float = 0.0,
+    max_iterations: int = 100,
+) -> Minimum:
+    """Minimise M by its affine pieces, to a computed duality gap.
+
+    The next η is where the pieces known on both sides of the minimum cross, and the maps of those
+    two, mixed so that the cost is ε exactly, have that crossing's value as their objective: the
+    gap is the distance from it to the lowest M(η) found.
+
+    ``explore`` takes η and the last map, and returns the piece at η. ``zero`` is the piece at η = 0
+    with the cheapest of the best maps, optimal if it is within the budget; ``stay`` that of the map
+    that moves nothing. The search begins at ``start``, (η, map), or at the slope of the line from
+    ``zero`` to ``stay``, and stops when the gap is at most ``tolerance`` times M − ``floor``, or
+    without convergence after ``max_iterations`` pieces.
+    """
+    budget = zero.budget
+    if budget == 0:
+        return Minimum(((1.0, stay),), float("inf"), stay.gain, 0, converged=True)
+    if zero.slope >= 0:
+        return Minimum(((1.0, zero),), 0.0, zero.dual, 0, True, zero.slack)
+    if start is not None:
+        (eta, target), least, most = start, 1.02, 4.0
+        # At the end of a search two maps usually tie; beside it, rounding does not decide.
+        eta *= 1 + 1e-6
+    else:
+        eta, target = (zero.gain - stay.gain) / zero.cost, stay.target
+        least = most = 4.0
+    low: Piece = zero
+    high: Piece | None = None
+    # Until there is an upper end, only moving nothing is sure to be within the budget.
+    maps: tuple[tuple[float, Piece], ...] = ((1.0, stay),)
+    best, dual, converged, iteration = zero, zero.dual, False, 0
+    while iteration < max_iterations and not converged:
+        iteration += 1
+        piece = explore(eta, target)
+        target = piece.target
+        if piece.dual < dual:
+            best, dual = piece, piece.dual
+        if piece.slope < 0:
+            low = piece
+        else:
+            high = piece
+        # On real rows costs fall about as 1/η⁴, so that this step likely brackets the minimum.
+        ratio = max(piece.cost / budget, 1e-300)
+        step = min(max(ratio ** (0.25 if piece is low else -0.25), least), most)
+        if high is None:
+            eta, least, most = eta * step, _speed_up(least), _speed_up(most)
+            continue
+        share = high.slope / (high.slope - low.slope)
+        maps = ((share, low), (1 - share, high))
+        gap = dual - share * low.gain - (1 - share) * high.gain
+        converged = gap <= max(tolerance * abs(dual - floor), 1e-15 * abs(dual))
+        if low is zero and least < 100:
+            eta, least, most = eta / step, _speed_up(least), _speed_up(most)
+        else:
+            eta = _crossing(low, high)
+    return Minimum(maps, piece.eta, dual, iteration, converged, best.slack)
+
+
+def descend_dual(
+    pay: Callable[[np.ndarray, float], float],
+    sample: np.ndarray,
+    budget: float,
+    *,
+    eta: float,
+    momentum: float,
+    learning_rate: float,
+) -> float:
+    """Approach the minimum of M by stochastic subgradient steps; return the last η.
+
+    v ← μ v + (ε − mean_b C_b),  η ← max(0, η − α v), over batches b of columns: the rows of
+    ``sample``, (steps, batch_size) row numbers. ``pay`` takes a batch and η and returns the mean
+    cost.
+    """
+    velocity = 0.0
+    for rows in sample:
+        velocity = momentum * velocity + budget - pay(rows, eta)
+        eta = max(0.0, eta - learning_rate * velocity)
+    return eta
+
+
+def _speed_up(step: float) -> float:
+    """Return the factor of the next step while no end is in sight; floats end at 1e308."""
+    return min(step * step, 1e75)
+
+
+def _crossing(low: Piece, high: Piece) -> float:
+    """Return the η where two pieces cross, or the midpoint where rounding prevents it."""
+    eta = (low.gain - high.gain) / (high.slope - low.slope)
+    return eta if low.eta < eta < high.eta else (low.eta + high.eta) / 2
+
 
 BLOCK = 64
 # From so many pairs of points and columns, of a geometry or of chosen columns, bounds pay.
@@ -403,3 +612,161 @@ def has_many_pairs(geometry: Geometry) -> bool:
 def blocks(n: int, size: int = BLOCK) -> list[tuple[int, int]]:
     """Return the (first, stop) of blocks of at most ``size`` that cover 0, …, n − 1."""
     return [(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+# Column, target, gain and cost of some lines.
+Found = tuple[np.ndarray, ...]
+
+
+class Envelope:
+    """Passes over all columns at one price after another, each less work than the one before.
+
+    ``zero`` is the piece at η = 0 and ``stay`` that of the map that moves nothing, best as η → ∞.
+    """
+
+    def __init__(self, search: Search, zero: Piece, stay: Piece) -> None:
+        self.search, self.budget = search, zero.budget
+        self.etas = [0.0, float("inf")]
+        self.targets = [zero.target, stay.target]
+
+    def explore(self, eta: float, start: Array) -> Piece:
+        """Return the piece at η, starting from the map ``start``."""
+        search = self.search
+        if search.bounds is None:
+            return search.move_all(eta, self.budget, start)
+        index = int(np.searchsorted(self.etas, eta))
+        below, above = self.targets[index - 1], self.targets[index]
+        # At η = 0 the cheapest of the points that tie is best, which need not be the first.
+        unsettled = np.flatnonzero((below != above) | (index == 1))
+        # A pass over all columns lets the bounds be renewed.
+        chosen = None if 2 * unsettled.size > below.size else unsettled
+        # What is best at η = 0 is hardly ever best at a higher price.
+        near = start if index == 1 else below
+        if chosen is None:
+            target = search.move_columns(None, self._choose(eta, near, above), eta)
+        else:
+            begin = self._choose(eta, near[chosen], above[chosen], chosen)
+            target = below.copy()
+            target[chosen] = search.move_columns(chosen, begin, eta)
+        self.etas.insert(index, eta)
+        self.targets.insert(index, target)
+        return search.piece(eta, self.budget, target)
+
+    def _choose(
+        self, eta: float, one: np.ndarray, other: np.ndarray, chosen: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the better of two maps, column by column."""
+        apart = np.flatnonzero(one != other)
+        columns = apart if chosen is None else chosen[apart]
+        values = []
+        for target in (one, other):
+            gain, cost = self.search.weigh(target[apart], columns)
+            values.append(gain - eta * cost)
+        best = one.copy()
+        best[apart] = np.where(values[0] >= values[1], one[apart], other[apart])
+        return best
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The lines that are best for some columns somewhere in their intervals of η.
+
+    ``low`` and ``high`` (n_columns,) are the intervals and ``own`` the columns' points. ``target``,
+    ``gain`` and ``cost`` (n_columns, n_lines) are points, R_ij and C_ij, padded with −∞ gains, in
+    the order in which ties are settled. ``tolerance`` is that of `Search`.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    target: np.ndarray
+    gain: np.ndarray
+    cost: np.ndarray
+    own: np.ndarray
+    tolerance: Callable[[float, np.ndarray], np.ndarray]
+
+    def choose(self, rows: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the targets of some of the columns at η and their costs."""
+        value = self.gain[rows] - eta * self.cost[rows]
+        enough = np.max(value, axis=1) - self.tolerance(eta, self.own[rows])
+        best = np.argmax(value >= enough[:, None], axis=1)
+        return self.target[rows, best], self.cost[rows, best]
+
+
+def trace_lines(
+    search: Search, chosen: np.ndarray, start: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> Lines:
+    """Find the lines that are best for some columns between two prices 0 < low < high of each.
+
+    ``chosen`` are column numbers, rising, possibly repeated, and ``start`` points to start from.
+    Each line costs one search at the price where it was lines and at most two where it crosses its
+    neighbours.
+    """
+    own = search.geometry.column_point[chosen]
+    left = search.move_columns(chosen, start, low)
+    right = left.copy()
+    moved = np.flatnonzero(left != own)
+    right[moved] = search.move_columns(chosen[moved], left[moved], high[moved])
+    column = np.arange(chosen.size)
+    lines: list[Found] = [(column, left, *search.weigh(left, chosen))]
+    apart = np.flatnonzero(left != right)
+    lines.append((apart, right[apart], *search.weigh(right[apart], chosen[apart])))
+    lower: Found = tuple(values[apart] for values in lines[0])
+    upper: Found = lines[1]
+    n_points = search.geometry.point.shape[0]
+    seen = np.concatenate([line[0] * n_points + line[1] for line in lines])
+    while lower[0].size:
+        pending = lower[0]
+        eta = _cross(lower, upper, low[pending], high[pending])
+        target = search.move_columns(chosen[pending], lower[1], eta)
+        new: Found = (pending, target, *search.weigh(target, chosen[pending]))
+        above = (
+            new[2] - eta * new[3] - np.maximum(lower[2] - eta * lower[3], upper[2] - eta * upper[3])
+        )
+        code = pending * n_points + target
+        # Only rounding lets a line come twice, which might never end.
+        fresh = ~np.isin(code, seen)
+        seen = np.concatenate([seen, code[fresh]])
+        # A line that only ties where others cross is best there if it comes first, nowhere else.
+        lines.append(tuple(values[fresh] for values in new))
+        keep = np.flatnonzero(fresh & (above > search.tolerance(eta, own[pending])))
+        new, lower, upper = (tuple(x[keep] for x in line) for line in (new, lower, upper))
+        order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")
+        lower, upper = (
+            tuple(np.concatenate(pair)[order] for pair in zip(first, second, strict=True))
+            for first, second in ((lower, new), (new, upper))
+        )
+    return _gather(search, chosen, lines, low, high)
+
+
+def _cross(lower: Found, upper: Found, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return where lines cross; anywhere in the interval where they are parallel."""
+    run = lower[3] - upper[3]
+    rise = lower[2] - upper[2]
+    eta = np.divide(rise, run, out=low.copy(), where=run > 0)
+    crossing: np.ndarray = np.clip(eta, low, high)
+    return crossing
+
+
+def _gather(
+    search: Search, chosen: np.ndarray, lines: list[Found], low: np.ndarray, high: np.ndarray
+) -> Lines:
+    """Put each column's lines into a row."""
+    column, target, gain, cost = (np.concatenate(parts) for parts in zip(*lines, strict=True))
+    own = search.geometry.column_point[chosen]
+    order = np.lexsort((np.where(target == own[column], -1, target), column))
+    column, target, gain, cost = (values[order] for values in (column, target, gain, cost))
+    count = np.bincount(column, minlength=chosen.size)
+    position = np.arange(column.size) - np.repeat(np.cumsum(count) - count, count)
+    shape = (chosen.size, int(count.max(initial=1)))
+    rows = Lines(
+        low,
+        high,
+        np.zeros(shape, dtype=np.int64),
+        np.full(shape, -np.inf),
+        np.zeros(shape),
+        own,
+        search.tolerance,
+    )
+    for table, values in ((rows.target, target), (rows.gain, gain), (rows.cost, cost)):
+        table[column, position] = values
+    return rows

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from fairfrontier.train.individual.budro.bound import TILE, round_off, split_points
-from fairfrontier.train.individual.budro.dual import Minimum, Piece, minimise_dual
-from fairfrontier.train.individual.budro.restricted import (
+from fairfrontier.train.individual.budro.geometry import TILE, round_off, split_points
+from fairfrontier.train.individual.budro.search import TIE, Minimum, Piece, blocks, minimise_dual
+from fairfrontier.train.individual.budro.transport import (
     BLOCK,
     CELL,
     CENTRES,
@@ -28,13 +28,11 @@ from fairfrontier.train.individual.budro.restricted import (
     LOWER,
     RISK,
     SOUGHT,
+    Transport,
     bound_mean,
     choose_cells,
     minimise_restricted,
 )
-from fairfrontier.train.individual.budro.search import blocks
-from fairfrontier.train.individual.budro.tie import TIE
-from fairfrontier.train.individual.budro.transport import Transport
 
 # Places that are offered points, over all processes, and offers for each source of a column.
 PLACES = 64

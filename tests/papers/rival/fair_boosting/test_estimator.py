@@ -10,8 +10,7 @@ from sklearn.tree import DecisionTreeRegressor
 from fairfrontier import create, learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train.individual.budro.objective import evaluate_losses
-from fairfrontier.train.individual.budro.solver import build_problem, solve
+from fairfrontier.train.individual.budro.solver import build_problem, evaluate_losses, solve
 from papers.rival.fair_boosting.estimator import (
     FairBoosting,
     differentiate,

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.train.individual.budro import bound, search
-from fairfrontier.train.individual.budro.bound import Bounds, BoundsCache, split_points
+from fairfrontier.train.individual.budro import geometry as geometries
+from fairfrontier.train.individual.budro import search
 from fairfrontier.train.individual.budro.geometry import (
+    Bounds,
+    BoundsCache,
     build_geometry,
     keep_columns,
     sample_columns,
+    split_points,
 )
 from fairfrontier.train.individual.budro.search import Search
 from tests.train.individual.budro.problems import draw_problem
@@ -29,7 +32,7 @@ SHAPES = {
 def bounds_everywhere(monkeypatch):
     """Small problems in small blocks, so that bounds have something to skip."""
     monkeypatch.setattr(search, "MANY_PAIRS", 0)
-    monkeypatch.setattr(bound, "LARGEST", 8)
+    monkeypatch.setattr(geometries, "LARGEST", 8)
 
 
 def best_values(geometry, loss, eta):
@@ -122,7 +125,7 @@ def test_later_rounds_look_at_few_pairs():
 def test_blocks_grow_where_the_table_would_be_too_large(monkeypatch):
     z, label, _ = draw_problem(0, n=1000)
     geometry = build_geometry(z, label)
-    monkeypatch.setattr(bound, "ENTRIES", 10_000)
+    monkeypatch.setattr(geometries, "ENTRIES", 10_000)
     kept = Bounds(geometry.point, geometry.column_point, geometry.columns)
     assert kept.table.size <= 2 * 10_000
 
@@ -190,7 +193,7 @@ def test_a_category_stays_together(share):
 
 @pytest.mark.parametrize("spread", [16, 1 << 20])
 def test_blocks_of_some_rows_have_each_of_them_once(monkeypatch, spread):
-    monkeypatch.setattr(bound, "SPREAD", spread)
+    monkeypatch.setattr(geometries, "SPREAD", spread)
     point = np.random.default_rng(0).normal(size=(200, 3))
     number = np.flatnonzero(point[:, 0] > 0)
     order, start = split_points(point, 20, number)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.train.individual.budro.dual import Piece, minimise_dual
+from fairfrontier.train.individual.budro.search import Piece, minimise_dual
 
 
 class Dense:

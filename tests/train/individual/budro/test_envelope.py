@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from fairfrontier.train.individual.budro import bound, search
-from fairfrontier.train.individual.budro.envelope import Envelope, trace_lines
+from fairfrontier.train.individual.budro import geometry as geometries
+from fairfrontier.train.individual.budro import search
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.search import Search
+from fairfrontier.train.individual.budro.search import Envelope, Search, trace_lines
 from tests.train.individual.budro.problems import draw_problem
 from tests.train.individual.budro.test_bound import best_values
 
@@ -13,7 +13,7 @@ from tests.train.individual.budro.test_bound import best_values
 def bounds_everywhere(monkeypatch):
     """Small problems in small blocks."""
     monkeypatch.setattr(search, "MANY_PAIRS", 0)
-    monkeypatch.setattr(bound, "LARGEST", 8)
+    monkeypatch.setattr(geometries, "LARGEST", 8)
 
 
 @pytest.mark.parametrize("levels", [None, 2])

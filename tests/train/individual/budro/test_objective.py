@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import xgboost
 
-from fairfrontier.train.individual.budro.objective import (
+from fairfrontier.train.individual.budro.solver import (
     balance_classes,
     boost_step,
     evaluate_losses,

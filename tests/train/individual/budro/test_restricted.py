@@ -3,10 +3,14 @@ import pytest
 from scipy.stats import binom
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.individual.budro import restricted
+from fairfrontier.train.individual.budro import transport
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.restricted import bound_mean, lay_out, solve_restricted
-from fairfrontier.train.individual.budro.transport import solve_exact
+from fairfrontier.train.individual.budro.transport import (
+    bound_mean,
+    lay_out,
+    solve_exact,
+    solve_restricted,
+)
 from tests.namespaces import devices
 from tests.train.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
 
@@ -22,8 +26,8 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def small_cells(monkeypatch):
     """Cells and blocks in proportion to small problems."""
-    monkeypatch.setattr(restricted, "CELL", 4)
-    monkeypatch.setattr(restricted, "BLOCK", 8)
+    monkeypatch.setattr(transport, "CELL", 4)
+    monkeypatch.setattr(transport, "BLOCK", 8)
 
 
 def solve(geometry, loss, budget, sources, seed=0, **options):
@@ -57,7 +61,7 @@ def test_equal_losses_move_nothing_and_leave_no_gap():
 
 
 def test_checking_some_columns_bounds_all(monkeypatch):
-    monkeypatch.setattr(restricted, "CHECKED", 100)
+    monkeypatch.setattr(transport, "CHECKED", 100)
     gaps = []
     for seed in range(12):
         z, label, loss = draw_problem(seed, n=400, k=3)
@@ -66,7 +70,7 @@ def test_checking_some_columns_bounds_all(monkeypatch):
         found = solve(geometry, loss, 0.1, 20, seed)
         assert found.objective < best.objective < found.dual_value
         gaps.append(found.gap)
-    monkeypatch.setattr(restricted, "CHECKED", 400)
+    monkeypatch.setattr(transport, "CHECKED", 400)
     all_checked = [
         solve(build_geometry(z, label), loss, 0.1, 20).gap
         for z, label, loss in (draw_problem(seed, n=400, k=3) for seed in range(3))
@@ -104,7 +108,7 @@ def test_the_order_of_rows_does_not_matter():
 @pytest.mark.parametrize("checked", [100, 1000])
 @pytest.mark.parametrize("namespace", devices())
 def test_a_device_gives_the_same(namespace, monkeypatch, checked):
-    monkeypatch.setattr(restricted, "CHECKED", checked)
+    monkeypatch.setattr(transport, "CHECKED", checked)
     xp = namespace()
     z, label, loss = draw_problem(4, n=200)
     wanted = solve(build_geometry(z, label), loss, 0.1, 20)
@@ -118,7 +122,7 @@ def test_a_device_gives_the_same(namespace, monkeypatch, checked):
 @pytest.mark.parametrize("checked", [1000, 149])
 def test_portions_of_the_columns_keep_the_bounds(monkeypatch, checked):
     # In the second case one portion has all of its columns checked, and the other has not.
-    monkeypatch.setattr(restricted, "CHECKED", checked)
+    monkeypatch.setattr(transport, "CHECKED", checked)
     z, label, loss = draw_problem(5, n=299, k=3)
     best = solve_exact(build_geometry(z, label), loss, 0.1, tolerance=1e-9).objective
     one, other = solve_in_portions(
@@ -133,7 +137,7 @@ def test_later_rounds_lay_nothing_out_again(monkeypatch):
     z, label, loss = draw_problem(6, n=200)
     geometry = build_geometry(z, label)
     first = solve(geometry, loss, 0.1, 20)
-    monkeypatch.setattr(restricted, "lay_out", None)
+    monkeypatch.setattr(transport, "lay_out", None)
     again = solve(geometry, 1.01 * loss, 0.1, 20, start=first)
     assert again.objective > first.objective
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.round import check_rows, take_rows
 
 
 def test_rows_without_weight_are_dropped_and_labels_become_codes():

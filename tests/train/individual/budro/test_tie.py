@@ -2,11 +2,16 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.individual.budro import bound, search, transport
-from fairfrontier.train.individual.budro.envelope import Envelope, trace_lines
+from fairfrontier.train.individual.budro import geometry as geometries
+from fairfrontier.train.individual.budro import search, transport
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.search import Search
-from fairfrontier.train.individual.budro.tie import TIE, choose_first
+from fairfrontier.train.individual.budro.search import (
+    TIE,
+    Envelope,
+    Search,
+    choose_first,
+    trace_lines,
+)
 from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
 from tests.namespaces import devices, namespaces
 from tests.train.individual.budro.problems import draw_lattice, draw_problem, solve_in_portions
@@ -19,7 +24,7 @@ def way(request, monkeypatch):
     """All points in falling order of loss, or blocks with bounds: small ones, few steps at once."""
     if request.param == "bounds":
         monkeypatch.setattr(search, "MANY_PAIRS", 0)
-        monkeypatch.setattr(bound, "LARGEST", 8)
+        monkeypatch.setattr(geometries, "LARGEST", 8)
         monkeypatch.setattr(transport, "AHEAD", 4)
     return request.param
 
@@ -103,7 +108,7 @@ def test_a_device_takes_the_same(namespace, way):
 
 
 def test_more_pairs_than_are_kept_change_nothing(way, monkeypatch):
-    monkeypatch.setattr(bound, "MANY", -(1 << 40))
+    monkeypatch.setattr(geometries, "MANY", -(1 << 40))
     monkeypatch.setattr(search, "PAIRS", 7)
     z, label, loss = draw_lattice(2, turned=True)
     inner = Search(build_geometry(z, label), loss, "float32")

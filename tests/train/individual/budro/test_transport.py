@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.individual.budro import bound, search, transport
+from fairfrontier.train.individual.budro import geometry as geometries
+from fairfrontier.train.individual.budro import search, transport
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.search import Search
 from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
@@ -235,7 +236,7 @@ def test_sgd_is_the_papers_algorithm(namespace):
 def bounds_everywhere(monkeypatch):
     """Small problems in small blocks, few steps at once."""
     monkeypatch.setattr(search, "MANY_PAIRS", 0)
-    monkeypatch.setattr(bound, "LARGEST", 8)
+    monkeypatch.setattr(geometries, "LARGEST", 8)
     monkeypatch.setattr(transport, "AHEAD", 4)
 
 
