@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from prefect import task
 
 from fairfrontier.study.stage import RunContext, fit_group
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.group import KIND, FitGroup
 from tasks.retry import is_infrastructure_fault
 
 if TYPE_CHECKING:
