@@ -32,8 +32,13 @@ import numpy as np
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.individual.adversary import AttackSetting, LogitDistance, ascend, attack
-from fairfrontier.train.individual.sensei import penalised_gradient
+from fairfrontier.train.individual.attack import (
+    AttackSetting,
+    LogitDistance,
+    ascend,
+    attack,
+    penalised_gradient,
+)
 from fairfrontier.train.neural.network import Adam, Network, blocks, draw_network, forward
 
 PROGRAM = Path(__file__).with_name("peer") / "sensei.py"

@@ -12,7 +12,7 @@ from fairfrontier.prepare.split import CounterfactualSet, Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.individual.sensei import penalised_gradient
+from fairfrontier.train.individual.attack import penalised_gradient
 from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.registry import method

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.individual.adversary import Adversary, Loss, Robust
+from fairfrontier.train.individual.adversary import Adversary, Robust
+from fairfrontier.train.individual.attack import Loss
 from fairfrontier.train.neural.estimator import Batch, Rule, Slope, Tables
 from fairfrontier.train.neural.network import (
     Network,

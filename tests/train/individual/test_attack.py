@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.individual.adversary import (
+from fairfrontier.train.individual.attack import (
     AttackSetting,
     LogitDistance,
     Loss,
