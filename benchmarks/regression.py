@@ -45,8 +45,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier import load
+from fairfrontier.runtime.cluster.executor import Rows, open_rows
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, HingeOracle
+from fairfrontier.train.regression.estimator import take_block
 from fairfrontier.train.regression.loss import logistic, square
 from fairfrontier.train.regression.oracle import (
     Costs,
@@ -56,10 +58,9 @@ from fairfrontier.train.regression.oracle import (
     LogisticOracle,
     LogisticRegressor,
     Oracle,
-    Response,
     TreeOracle,
 )
-from fairfrontier.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.predictor import LinearPredictor, Predictor
 from fairfrontier.train.regression.problem import (
     ParityProblem,
     Solution,
@@ -97,6 +98,11 @@ class Table:
     group: np.ndarray
 
     @property
+    def rows(self) -> Rows:
+        """X as one block."""
+        return open_rows(self.X)
+
+    @property
     def weight(self) -> np.ndarray:
         """1 of every row."""
         return np.ones(len(self.y))
@@ -107,15 +113,16 @@ class RefittingOracle:
 
     exact = False
 
-    def __init__(self, X: np.ndarray, weight: np.ndarray) -> None:
-        self.X, self.root = X, np.sqrt(weight)[:, None]
-        self.design = np.column_stack([X, np.ones(len(X))]) * self.root
+    def __init__(self, problem: ParityProblem) -> None:
+        block = take_block(problem.rows)
+        self.cell, self.root = block["cell"], np.sqrt(block["weight"])[:, None]
+        self.design = np.column_stack([block.X, np.ones(len(block))]) * self.root
 
-    def respond(self, costs: Costs) -> Response:
+    def respond(self, costs: Costs) -> LinearPredictor:
         """Return the least-squares fit of U."""
-        theta = np.linalg.lstsq(self.design, costs.targets * self.root[:, 0], rcond=None)[0]
-        predictor = LinearPredictor(theta[:-1], float(theta[-1]))
-        return Response(predictor, predictor.score(self.X))
+        target = costs.target.reshape(-1)[self.cell]
+        theta = np.linalg.lstsq(self.design, target * self.root[:, 0], rcond=None)[0]
+        return LinearPredictor(theta[:-1], float(theta[-1]))
 
 
 def load_adult(rows: int | None = None) -> Table:
@@ -152,42 +159,42 @@ def measure_run(run: Callable[[int], Any], iterations: int, repeat: int) -> Time
 
 def answer_all(
     problem: ParityProblem, oracle: Oracle, multipliers: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """Return the predictions with which an oracle answers, each judged as the game does."""
-    scores = []
+) -> list[Predictor]:
+    """Return the predictors with which an oracle answers, each judged as the game does."""
+    answers = []
     for multiplier in multipliers:
-        response = oracle.respond(find_costs(problem, multiplier))
-        problem.judge(response)
-        scores.append(response.score)
-    return scores
+        answers.append(oracle.respond(find_costs(problem, multiplier)))
+        problem.judge(answers[-1])
+    return answers
 
 
 def measure_calls(table: Table, calls: int, repeat: int, threads: int) -> list[Record]:
     """Return the records of single calls of every oracle, by the mean over the same questions."""
     X, weight, n = table.X, table.weight, len(table.y)
     problem = build_parity(
-        table.y, table.group, weight, loss=square(), budget=BUDGET, n_grid=N_GRID
+        table.rows, table.y, table.group, weight, loss=square(), budget=BUDGET, n_grid=N_GRID
     )
+    rows, cell, total = problem.rows, take_block(problem.rows)["cell"], float(weight.sum())
     draws = np.random.default_rng(0).normal(size=(calls, problem.share.size, N_GRID))
     asked = list(STRENGTH * draws / np.abs(draws).sum(axis=(1, 2), keepdims=True))
-    plain = LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
+    plain = LeastSquaresOracle(rows, problem.n_cells)
 
     def grow(sharpness: float = 0.0) -> TreeOracle:
-        trees = TreeOracle(X, weight, sharpness=sharpness, n_jobs=threads)
+        trees = TreeOracle(rows, total, sharpness=sharpness, n_jobs=threads)
         # With the paper's gamma labels in [0, 1] of so few rows hardly ever split a node.
         trees.parameters["gamma"] = 0.0
         return trees
 
     oracles: dict[str, Oracle] = {
         "LS linear": plain,
-        "LR linear": LogisticOracle(LogisticRegressor(X, PENALTY), weight, SHARPNESS),
-        "CS linear": HingeOracle(X, weight, problem.cell, N_GRID),
+        "LR linear": LogisticOracle(LogisticRegressor(rows, PENALTY), total, SHARPNESS),
+        "CS linear": HingeOracle(X, weight, cell, N_GRID),
         "LS trees": grow(),
         "LR trees": grow(SHARPNESS),
-        "envelope linear": EnvelopeOracle(X, weight, PENALTY),
-        "envelope trees": EnvelopeTreeOracle(grow(), 1.0),
+        "envelope linear": EnvelopeOracle(X, weight, cell, PENALTY),
+        "envelope trees": EnvelopeTreeOracle(grow(), weight, cell, 1.0),
     }
-    anew = measure_call(lambda: answer_all(problem, RefittingOracle(X, weight), asked), repeat)
+    anew = measure_call(lambda: answer_all(problem, RefittingOracle(problem), asked), repeat)
     ours = {
         name: measure_call(
             partial(answer_all, problem, oracle, asked), 1 if name.startswith("CS") else repeat
@@ -195,7 +202,7 @@ def measure_calls(table: Table, calls: int, repeat: int, threads: int) -> list[R
         for name, oracle in oracles.items()
     }
     for one, two in zip(ours["LS linear"].result, anew.result, strict=True):
-        np.testing.assert_allclose(one, two, atol=1e-8)
+        np.testing.assert_allclose(one.score(X), two.score(X), atol=1e-8)
     records = [compare("LS linear, a call", n, divide(ours["LS linear"], calls),
                        "solved anew", divide(anew, calls))]  # fmt: skip
     for name, timed in ours.items():
@@ -216,12 +223,12 @@ def divide(timed: Timed[Any], calls: int) -> Timed[Any]:
 
 def measure_parity_fits(table: Table, iterations: int, repeat: int) -> list[Record]:
     """Return the records of whole fits under statistical parity."""
-    X, weight, n = table.X, table.weight, len(table.y)
-    loss = logistic(SHARPNESS)
+    weight, n = table.weight, len(table.y)
+    loss, total = logistic(SHARPNESS), float(n)
 
     def play(make: Callable[[ParityProblem], Oracle], steps: int) -> Solution:
         problem = build_parity(
-            table.y, table.group, weight, loss=loss, budget=BUDGET, n_grid=N_GRID,
+            table.rows, table.y, table.group, weight, loss=loss, budget=BUDGET, n_grid=N_GRID,
             iterations=steps, tolerance=NEVER,
         )  # fmt: skip
         return solve_parity(problem, make(problem))
@@ -231,17 +238,20 @@ def measure_parity_fits(table: Table, iterations: int, repeat: int) -> list[Reco
 
     unit = loss.scale * (2 * SHARPNESS) ** 2
     makes: dict[str, Callable[[ParityProblem], Oracle]] = {
-        "LS": lambda problem: LeastSquaresOracle(X, weight, problem.cell, problem.n_cells),
-        "LR": lambda _: LogisticOracle(LogisticRegressor(X, PENALTY), weight, SHARPNESS),
-        "envelope": lambda _: EnvelopeOracle(X, weight, PENALTY * unit),
-        "LS anew": lambda _: RefittingOracle(X, weight),
-        "LR anew": lambda _: LearnerOracle(X, weight, learner(), SHARPNESS),
+        "LS": lambda game: LeastSquaresOracle(game.rows, game.n_cells),
+        "LR": lambda game: LogisticOracle(LogisticRegressor(game.rows, PENALTY), total, SHARPNESS),
+        "envelope": lambda game: EnvelopeOracle(
+            table.X, weight, take_block(game.rows)["cell"], PENALTY * unit
+        ),
+        "LS anew": RefittingOracle,
+        "LR anew": lambda game: LearnerOracle(take_block(game.rows), learner(), SHARPNESS),
     }
     timed = {
         name: measure_run(partial(play, make), iterations, 1 if name.endswith("anew") else repeat)
         for name, make in makes.items()
     }
-    tolerance = build_parity(table.y, table.group, weight, loss=loss, budget=BUDGET).tolerance
+    told = (table.rows, table.y, table.group, weight)
+    tolerance = build_parity(*told, loss=loss, budget=BUDGET).tolerance
     for name in ("LS", "LR"):
         agree_on(timed[name].result.loss, timed[f"{name} anew"].result.loss, tolerance, name)
     for name, run in timed.items():
@@ -278,10 +288,10 @@ def bound_ours(table: Table, bound: float, tolerance: float, iterations: int) ->
     """Return our fit."""
     n_groups = int(table.group.max()) + 1
     problem = build_bounded_loss(
-        table.y, table.group, table.weight, loss=square(), budget=bound, radius=RADIUS,
+        table.rows, table.y, table.group, table.weight, loss=square(), budget=bound, radius=RADIUS,
         tolerance=tolerance, iterations=iterations,
     )  # fmt: skip
-    oracle = GroupSquareOracle(table.X, table.y, table.weight, table.group, n_groups)
+    oracle = GroupSquareOracle(problem.rows, n_groups)
     return solve_bounded_loss(problem, oracle)
 
 
@@ -312,7 +322,7 @@ def measure_bounded_loss(table: Table, iterations: int, repeat: int) -> list[Rec
     worst = int(np.argmax(free.group_value))
     bound = float(free.alone[worst] + free.group_value[worst]) / 2
     problem = build_bounded_loss(
-        table.y, table.group, table.weight, loss=square(), budget=bound, radius=RADIUS
+        table.rows, table.y, table.group, table.weight, loss=square(), budget=bound, radius=RADIUS
     )
     tolerance = problem.tolerance
 

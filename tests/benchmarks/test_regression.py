@@ -53,11 +53,15 @@ def test_whole_fits_are_measured():
 
 def test_the_peer_of_least_squares_answers_alike():
     table = make_table()
-    problem = build_parity(table.y, table.group, table.weight, loss=square(), budget=0.1)
+    problem = build_parity(
+        table.rows, table.y, table.group, table.weight, loss=square(), budget=0.1
+    )
     costs = find_costs(problem, np.random.default_rng(0).normal(0, 0.02, (2, N_GRID)))
-    cached = LeastSquaresOracle(table.X, table.weight, problem.cell, problem.n_cells)
-    anew = RefittingOracle(table.X, table.weight).respond(costs)
-    np.testing.assert_allclose(anew.score, cached.respond(costs).score, atol=1e-10)
+    cached = LeastSquaresOracle(problem.rows, problem.n_cells)
+    anew = RefittingOracle(problem).respond(costs)
+    np.testing.assert_allclose(
+        anew.score(table.X), cached.respond(costs).score(table.X), atol=1e-10
+    )
 
 
 def test_different_objectives_stop_the_run():
