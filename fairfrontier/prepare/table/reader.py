@@ -328,6 +328,8 @@ def find_form(path: Path, known: Source | None = None, named: Collection[str] = 
     if not is_plain(path):
         raise refuse_missing(path)
     with reading(path):
+        if (typed := _load_typed(path, stamp(path))) is not None:
+            return Form(path, Source(path=str(path), format="parquet"), typed=typed)
         like = "" if known is None else known.model_dump_json(by_alias=True)
         return _find_form(path, stamp(path), like, frozenset(named))
 
@@ -335,12 +337,9 @@ def find_form(path: Path, known: Source | None = None, named: Collection[str] = 
 @lru_cache(maxsize=64)
 def _find_form(path: Path, _: Stamp, like: str, named: frozenset[str]) -> Form:
     known = Source.model_validate_json(like) if like else None
-    plain = Source(path=str(path), format="parquet")
     with path.open("rb") as file:
         if file.read(4) == b"PAR1":
-            return Form(path, plain)
-    if (typed := _load_typed(path, stamp(path))) is not None:
-        return Form(path, plain, typed=typed)
+            return Form(path, Source(path=str(path), format="parquet"))
     with open_text(path) as (stream, _file):
         start, cut = read_start(stream)
     keys, skipped, marks = find_keys(start, path, known, named, cut=cut)
