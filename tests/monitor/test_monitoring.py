@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.history import DRIFT, HISTORY, count_period, name_kept, write_table
 from fairfrontier.monitor.monitoring import FILES, watch
-from fairfrontier.runtime import draft
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.writer import holding
 from tests.cli.process import wait_for
@@ -402,15 +403,17 @@ def test_what_a_killed_run_raised_is_still_to_be_announced(tmp_path, monkeypatch
     make_bundle(tmp_path)
     make_rows(1, 1500, 0.8).to_csv(tmp_path / "W1.csv", index=False)
     given = {"table": tmp_path / "W1.csv", "out": tmp_path / "out"}
-    rename = draft._rename
+    rename = Path.rename
 
-    def kill(*names):
-        rename(*names)
-        raise KeyboardInterrupt
+    def kill(path, target):
+        moved = rename(path, target)
+        if target.name == writer.COMPLETE:
+            raise KeyboardInterrupt
+        return moved
 
     with monkeypatch.context() as patch:
         # Right after the draft is complete.
-        patch.setattr(draft, "_rename", kill)
+        patch.setattr(Path, "rename", kill)
         with pytest.raises(KeyboardInterrupt):
             ff.monitor(tmp_path / "lines", **given)
     found = ff.monitor(tmp_path / "lines", **given)
@@ -423,17 +426,15 @@ def test_a_first_period_that_was_killed_as_its_files_were_moved_goes_on(tmp_path
     make_rows(1, 300).to_csv(tmp_path / "W1.csv", index=False)
     out = tmp_path / "out"
     given = {"table": tmp_path / "W1.csv", "out": out}
-    rename = draft._rename
+    replace = Path.replace
 
-    def kill(name, *rest):
-        if name == "history.parquet":
+    def kill(path, target):
+        if path.name == "history.parquet":
             raise KeyboardInterrupt
-        rename(name, *rest)
+        return replace(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(draft, "_rename", kill)
-        # The draft stays, as when a process is killed.
-        patch.setattr(draft.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(Path, "replace", kill)
         with pytest.raises(KeyboardInterrupt):
             ff.monitor(tmp_path / "lines", **given)
     assert (out / "drift.parquet").is_file()
