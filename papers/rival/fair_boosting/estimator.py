@@ -19,10 +19,10 @@ from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.base import Classifier
+from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.round import check_rows, take_rows
+from fairfrontier.train.individual.budro.round import check_rows
 from fairfrontier.train.individual.budro.search import count_operations
 from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
 from fairfrontier.train.individual.budro.transport import LARGEST
@@ -205,7 +205,9 @@ class FairBoosting(Classifier):
             When the numbers of rows, labels and weights differ, or a class has no weight.
         """
         self.check()
-        X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
+        X, y = self.validate_training(X, y)
+        weight = training_weight(sample_weight, len(y))
+        X, y, weight = (each[weight > 0] for each in (X, y, weight))
         check_rows(y)
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         z = np.asarray(metric.embed(X))

@@ -18,7 +18,6 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.cluster.executor import Block, Rows, add_up, hold, open_rows
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError, InputError
-from fairfrontier.train.base import unit_weight
 from fairfrontier.train.individual.budget import Budget, find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry, keep_columns
 from fairfrontier.train.individual.budro.search import blocks as cut
@@ -47,38 +46,9 @@ from fairfrontier.train.tree.boosting import (
     tree_parameters,
 )
 
+# Seconds that one request to workers for rounds takes, about; an interrupt waits so long.
+SPELL = 10.0
 CODES = "Give codes 0, 1, …, K − 1 of K classes, each with a row of weight above 0."
-
-
-def take_rows(
-    X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows of weight above 0, their labels as int64 codes, and their float64 weights.
-
-    Labels are whole numbers ≥ 0 of any numeric type.
-
-    Raises
-    ------
-    DataError
-        For arrays of different lengths, other labels, and invalid weights.
-    """
-    if np.ndim(X) != 2:
-        raise DataError(
-            f"The training rows are an array of shape {np.shape(X)}.",
-            "Give an array of shape (n_samples, n_features).",
-        )
-    weight = unit_weight(sample_weight, len(X))
-    if not np.shape(y) == weight.shape == (len(X),):
-        raise DataError(
-            f"There are {len(X)} rows, but labels of shape {np.shape(y)} and case weights of "
-            f"shape {weight.shape}.",
-            "Give every row a label and, if there are weights, a weight.",
-        )
-    codes = _take_codes(to_numpy(y))
-    kept = weight > 0
-    if kept.all():
-        return X, codes, weight
-    return np.asarray(X)[kept], codes[kept], weight[kept]
 
 
 def check_rows(codes: np.ndarray) -> None:
@@ -94,22 +64,6 @@ def check_rows(codes: np.ndarray) -> None:
         raise DataError(
             f"The labels go up to {present[-1]}, but no row has the label {missing}.", CODES
         )
-
-
-def _take_codes(labels: np.ndarray) -> np.ndarray:
-    """Return labels as int64."""
-    if labels.dtype.kind not in "biuf":
-        raise DataError(f"The labels are {labels.dtype}, not numbers.", CODES)
-    valid = np.isfinite(labels) & (labels >= 0) & (labels == np.floor(labels))
-    if not valid.all():
-        row = int(np.argmin(valid))
-        raise DataError(f"The label of row {row} is {labels[row].item()!r}.", CODES)
-    codes: np.ndarray = labels.astype(np.int64)
-    return codes
-
-
-# Seconds that one request to workers for rounds takes, about; an interrupt waits so long.
-SPELL = 10.0
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.individual.budro.round import check_rows, take_rows
-
-
-def test_rows_without_weight_are_dropped_and_labels_become_codes():
-    X = np.arange(8.0).reshape(4, 2)
-    rows, codes, weight = take_rows(X, np.array([1.0, 0.0, 2.0, 1.0]), np.array([1, 0, 2.5, 0]))
-    assert rows.tolist() == [[0.0, 1.0], [4.0, 5.0]]
-    assert codes.tolist() == [1, 2]
-    assert codes.dtype == np.int64
-    assert weight.tolist() == [1.0, 2.5]
-    assert take_rows(X, np.zeros(4), None)[0] is X
+from fairfrontier.train.individual.budro.round import check_rows
 
 
 @pytest.mark.parametrize("codes", [[], [1, 2], [0, 2], [0, 1, 3], [2]])
