@@ -43,13 +43,8 @@ from benchmarks.peer.decide import PARTS
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.runtime.arrays import as_backend
 from fairfrontier.runtime.home import find_home
-from fairfrontier.train.postprocess.threshold import (
-    ScoreHistogram,
-    Thresholds,
-    build_problem,
-    solve_exact,
-    solve_grid,
-)
+from fairfrontier.train.postprocess.ramp import Solution, draw_lines, solve_exact
+from fairfrontier.train.postprocess.threshold import ScoreHistogram, build_problem
 from papers.rival.threshold_descent import DescentResult, solve_authors, solve_sgd
 
 WIDTH, RATE, BUDGET = 0.1, 0.4, 0.0
@@ -67,12 +62,12 @@ def make_scores(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return score, code, (generator.random(n) < score).astype(np.int64)
 
 
-def solve(signed: Any, code: Any) -> Thresholds:
+def solve(signed: Any, code: Any) -> Solution:
     """Sort and solve for one width and rate."""
     return solve_exact(build_problem(signed, code, 2), WIDTH, RATE, BUDGET)
 
 
-def stream(signed: Any, code: Any) -> Thresholds:
+def stream(signed: Any, code: Any) -> Solution:
     """Count batch by batch, and solve."""
     histogram = ScoreHistogram.empty(2)
     for start in range(0, signed.shape[0], BATCH):
@@ -140,7 +135,9 @@ def measure_large(n: int, backend: str, repeat: int = 3) -> list[Record]:
     rows = tuple(as_backend(each, backend, work=float("inf")) for each in local)
 
     def sweep(signed: Any, code: Any) -> Any:
-        return solve_grid(build_problem(signed, code, 2), WIDTHS, RATES, BUDGET)
+        width, rate = (axis.ravel() for axis in np.meshgrid(WIDTHS, RATES))
+        problem = build_problem(signed, code, 2)
+        return draw_lines(problem, "parity", width, rate[:, None], BUDGET)
 
     cases: dict[str, Callable[[Any, Any], Any]] = {
         "sorted and solved": solve,

@@ -30,7 +30,7 @@ from fairfrontier.debias.tally import cross_validate, measure_objective
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.objective import Objective
-from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
+from fairfrontier.train.postprocess.choice import WIDTHS, choose, list_rates, trace_budgets
 from fairfrontier.train.postprocess.curve import BOUNDED, Curve, build_curves
 from fairfrontier.train.postprocess.pooling import find_pooling, measure_again, pool_curves
 from fairfrontier.train.postprocess.programme import (
@@ -41,15 +41,11 @@ from fairfrontier.train.postprocess.programme import (
     pool_groups,
     solve_curves,
 )
+from fairfrontier.train.postprocess.ramp import solve_exact, weigh_rule
 from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import name_cell
 from fairfrontier.train.postprocess.sample import Sample, ScoredRows
-from fairfrontier.train.postprocess.threshold import (
-    ScoreHistogram,
-    ThresholdProblem,
-    solve_exact,
-    weigh_rule,
-)
+from fairfrontier.train.postprocess.threshold import ScoreHistogram, ThresholdProblem
 
 
 def fit_pooled(
@@ -152,7 +148,7 @@ def fit_ramps(sample: Sample, config: DebiasConfig) -> Fit:
     labelled = (sample.validation or sample.calibration).labelled()
     base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
     widths, rates = list_grid(config, base)
-    found, rate, _ = choose_parity(
+    found, rate, _ = choose(
         problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
     )
     width = found.rule.width

@@ -11,7 +11,7 @@ import numpy as np
 from fairfrontier.figure.frontier import COLOURS, encode_png, open_figure
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.postprocess.model import require_calibration
-from fairfrontier.train.postprocess.threshold import solve_exact
+from fairfrontier.train.postprocess.ramp import solve_exact
 from papers.figure.classifier import (
     Classifier,
     Scored,

@@ -4,7 +4,7 @@
 
 s is the group of a row with score f ∈ [−1, 1], and ξ_γ'(w) = clip(w/γ, 0, 1). With
 h = clip((f − (λ_s − μ_s))/γ, 0, 1), the row's gradient is ε/2 + ρ − h in λ_s, ε/2 − ρ + h in μ_s
-and 0 in the multipliers of other groups (2). `threshold.solve_exact` finds the same minimum from
+and 0 in the multipliers of other groups (2). `ramp.solve_exact` finds the same minimum from
 one sort; these solvers are for comparison with the published results.
 
 References

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 
 from fairfrontier.debias.fitting import fit_pooled
+from fairfrontier.train.postprocess.ramp import solve_exact
 from fairfrontier.train.postprocess.sample import ScoredRows
-from fairfrontier.train.postprocess.threshold import solve_exact
 
 COLOURS, SEXES = 4, 2
 COLUMNS = [np.repeat(np.arange(COLOURS), SEXES), np.tile(np.arange(SEXES), COLOURS)]

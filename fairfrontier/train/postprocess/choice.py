@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.train.objective import Objective
-from fairfrontier.train.postprocess.conditional import (
-    draw_covariance,
-    draw_opportunity,
-    solve_covariance,
-    solve_opportunity,
-)
-from fairfrontier.train.postprocess.criterion import ACCURACY, Solution
 from fairfrontier.train.postprocess.curve import Objective as Served
 from fairfrontier.train.postprocess.curve import weigh_objective
-from fairfrontier.train.postprocess.line import Line, Lines, judge_lines
-from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
-from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule, measure_rates
-from fairfrontier.train.postprocess.sample import ScoredRows
-from fairfrontier.train.postprocess.threshold import (
-    ThresholdProblem,
-    Thresholds,
-    expect_accuracy,
+from fairfrontier.train.postprocess.ramp import (
+    ACCURACY,
+    Criterion,
+    Lines,
+    Rate,
+    Solution,
+    as_lines,
+    draw_lines,
+    judge_lines,
+    propose_rates,
+    solve,
     solve_exact,
-    solve_grid,
-    weigh_rule,
 )
+from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
+from fairfrontier.train.postprocess.threshold import ThresholdProblem
 
-Conditional = Literal["covariance", "equal_opportunity", "equalized_odds"]
-Rate = float | tuple[float, float] | None
+# The candidates' columns of rates.
+NAMES: dict[Criterion, list[str]] = {
+    "parity": ["rate"],
+    "covariance": [],
+    "equal_opportunity": ["rate"],
+    "equalized_odds": ["tpr", "fpr"],
+}
 
 # γ ∈ {.01, .02, .05, .1, .2, …, 1} and ρ ∈ E[y] + {−.1, −.05, 0, .05, .1} (section 5).
 WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -67,88 +68,72 @@ def choose_best(
     return int(np.lexsort(keys)[0])
 
 
-def choose_parity(
+def choose(
     problem: ThresholdProblem,
     labelled: ThresholdProblem | None,
+    criterion: Criterion = "parity",
     *,
     widths: Sequence[float],
-    rates: Sequence[float],
+    rates: Sequence[Any],
     budget: float,
-    centre: float,
+    centre: float | None = None,
     objective: Objective = "accuracy",
     cut: float = 0.0,
-) -> tuple[Thresholds, float, pd.DataFrame]:
+    merged: np.ndarray | None = None,
+) -> tuple[Solution, Any, pd.DataFrame]:
     """Solve every pair of a width and a rate, and return the best by an objective with its rate.
 
-    ``labelled`` has the rows that judge, by codes 2 k + y; None where there is one pair only. The
-    frame lists the candidates' width, rate, accuracy (else objective) and gap; it is empty without
-    a choice. See `choose_best` for ``centre`` and ties, and `solve_grid` for ``cut``.
+    All candidates come from one sort. ``labelled`` has the rows that judge, by codes 2 k + y; None
+    where there is one pair only. The frame lists the candidates' width, rates, accuracy (else
+    objective) and gap; it is empty without a choice. See `choose_best` for ties: ``centre`` is by
+    default the first rate, of two the second. For covariance ``merged`` has the code of every cell
+    in the problem, and the solution's rule and rates are by cell.
     """
-    grid = solve_grid(problem, widths, rates, budget, cut)
-    width, rate = (axis.reshape(-1) for axis in np.meshgrid(widths, rates, indexing="ij"))
-    best, judged = 0, name_judged(objective)
-    table = {name: np.zeros(0) for name in ("width", "rate", judged, "gap")}
-    if len(width) > 1 and labelled is not None:
-        found = expect_accuracy(labelled, grid, weigh_labels(objective, labelled))
-        value, gap = (values.reshape(-1) for values in found)
-        table = {"width": width, "rate": rate, judged: value, "gap": gap}
-        best = choose_best(width, rate, value, centre)
-    return grid.pick(*divmod(best, len(rates))), float(rate[best]), pd.DataFrame(table)
-
-
-def choose_conditional(
-    rows: ScoredRows,
-    fresh: ScoredRows,
-    cells: np.ndarray,
-    criterion: Conditional,
-    *,
-    widths: Sequence[float],
-    rate: Rate,
-    budget: float,
-    objective: Objective = "accuracy",
-    cut: float = 0.0,
-) -> tuple[Solution, float, Rate, pd.DataFrame]:
-    """Solve every candidate of another criterion on ``rows``, and choose the best on ``fresh``.
-
-    ``cells``, (n_cells, n_attributes), has for covariance the members of S as 1 in its first column
-    and the subgroups in the others. Without a ``rate`` those of `odds.propose_rates` are the
-    candidates, except under covariance; the first is preferred among equals. Returns the solution
-    with its rule by cell, width, rate and the candidates as `choose_parity` does. All candidates
-    with widths above 0 come from one sort.
-    """
-    rows, judged = rows.drop_weightless(), name_judged(objective)
-    merged = _cross_subgroups(cells) if criterion == "covariance" else None
-    problem, rates = rows.problem(merged), [rate]
-    if rate is None and criterion != "covariance":
-        proposed = propose_for(problem, criterion, cut=cut)
-        rates = [tuple(row) if isinstance(row, list) else row for row in proposed.tolist()]
     tried = [(width, rate) for width in widths for rate in rates]
-    width = np.array([pair[0] for pair in tried])
-    names = {"covariance": [], "equal_opportunity": ["rate"], "equalized_odds": ["tpr", "fpr"]}
-    columns = np.array([pair[1] for pair in tried], dtype=np.float64).reshape(len(tried), -1)
-    table = {"width": width, **dict(zip(names[criterion], columns.T, strict=False))}
-    table |= {judged: np.zeros(len(tried)), "gap": np.zeros(len(tried))}
+    width, judged = np.array([pair[0] for pair in tried]), name_judged(objective)
+    columns = np.array([0.0 if pair[1] is None else pair[1] for pair in tried], dtype=np.float64)
+    columns = columns.reshape(len(tried), -1)
+    table = {"width": width, **dict(zip(NAMES[criterion], columns.T, strict=False))}
     best, lines = 0, None
-    if len(tried) > 1 and fresh.y is not None:
-        met = np.ones(len(tried), dtype=bool)
-        ramp, labelled = width > 0, fresh.labelled()
-        gain = weigh_labels(objective, labelled)
-        if ramp.any():
-            drawn = _draw_lines(problem, criterion, width[ramp], columns[ramp], budget, cut)
-            by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
-            table[judged][ramp], table["gap"][ramp] = judge_lines(labelled, by_cell, gain)
-            met[ramp] = np.max([line.relaxed for line in drawn], axis=0) <= ACCURACY
-        for i in np.flatnonzero(~ramp).tolist():
-            rule = _solve(rows, problem, merged, criterion, *tried[i], budget, cut).rule
-            table[judged][i], table["gap"][i] = judge_rule(rule, fresh, gain)
-        first = np.nan_to_num(columns[:, -1])
-        best = choose_best(width, first, table[judged], float(first[0]), met)
-        if ramp[best]:
-            lines = [each.pick(int(ramp[:best].sum())) for each in drawn]
+    if len(tried) > 1 and labelled is not None:
+        drawn = draw_lines(problem, criterion, width, columns, budget, cut)
+        by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
+        table[judged], table["gap"] = judge_lines(
+            labelled, by_cell, weigh_labels(objective, labelled)
+        )
+        met = np.max([line.relaxed for line in drawn], axis=0) <= ACCURACY
+        nearest = float(columns[0, -1]) if centre is None else centre
+        best = choose_best(width, columns[:, -1], table[judged], nearest, met)
+        lines = [Lines(*(each[[best]] for each in line)) for line in drawn]
     else:
-        table = {name: column[:0] for name, column in table.items()}
-    solution = _solve(rows, problem, merged, criterion, *tried[best], budget, cut, lines)
-    return solution, float(width[best]), tried[best][1], pd.DataFrame(table)
+        table = {name: np.zeros(0) for name in (*table, judged, "gap")}
+    own, rate = tried[best]
+    solution = solve(problem, criterion, own, rate, budget, cut, lines=lines)
+    if merged is not None:
+        rule = solution.rule
+        by_code = RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
+        solution = replace(solution, rule=by_code, rate=solution.rate[merged])
+    return solution, rate, pd.DataFrame(table)
+
+
+def cross_subgroups(cells: np.ndarray) -> np.ndarray:
+    """Return 2 · subgroup + member of every cell.
+
+    ``cells``, (n_cells, n_attributes), have the members of S as 1 in their first column, and the
+    subgroups in the others.
+    """
+    subgroup = np.zeros(len(cells), dtype=np.int64)
+    if cells.shape[1] > 1:
+        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    return 2 * subgroup + (cells[:, 0] > 0)
+
+
+def list_proposals(problem: ThresholdProblem, criterion: Criterion, cut: float) -> list[Rate]:
+    """Return the rates of a criterion other than parity to choose from; see `propose_rates`."""
+    if criterion == "covariance":
+        return [None]
+    proposed = propose_rates(problem, criterion, cut=cut).tolist()
+    return [tuple(row) if isinstance(row, list) else row for row in proposed]
 
 
 def name_judged(objective: Objective) -> str:
@@ -196,75 +181,6 @@ def trace_budgets(
 
 
 def judge_thresholds(labelled: ThresholdProblem, rule: ThresholdRule) -> tuple[float, float]:
-    """Return what `expect_accuracy` does, of one rule."""
-    pair = ThresholdRule(rule.width, np.repeat(rule.threshold, 2), np.repeat(rule.coin, 2))
-    chosen = weigh_rule(labelled, pair).reshape(-1, 2)
-    total = np.array([segment.total for segment in labelled.segments]).reshape(-1, 2)
-    right = float((chosen[:, 1] + total[:, 0] - chosen[:, 0]).sum()) / labelled.total
-    present = total.sum(axis=1) > 0
-    return right, float(np.ptp(chosen[present].sum(axis=1) / total[present].sum(axis=1)))
-
-
-def judge_rule(
-    rule: ThresholdRule | RampRule, rows: ScoredRows, gain: tuple[float, float] = (1.0, 1.0)
-) -> tuple[float, float]:
-    """Return what `expect_accuracy` does, of a rule whose cells all have weight; O(n)."""
-    if rows.y is None:
-        raise ValueError("rows without labels cannot judge a rule")
-    h = rule.probability(rows.signed, rows.code)
-    right = np.where(rows.y == 1, h, 1.0 - h)
-    rates = measure_rates(h, rows.code, rows.weight, rows.n_groups)
-    counted = rows.weight * np.asarray(gain)[rows.y]
-    return float(np.average(right, weights=counted)), float(np.ptp(rates))
-
-
-def _draw_lines(
-    problem: ThresholdProblem,
-    criterion: Conditional,
-    widths: np.ndarray,
-    rates: np.ndarray,
-    budget: float,
-    cut: float,
-) -> list[Lines]:
-    """Return the optimal lines by code of the problem, of candidates of widths > 0, (G,)."""
-    if criterion == "equal_opportunity":
-        return draw_opportunity(problem, widths, rates[:, 0], budget, cut)
-    if criterion == "equalized_odds":
-        return draw_odds(problem, widths, rates, budget, cut)
-    return draw_covariance(problem, widths, budget, cut)
-
-
-def _cross_subgroups(cells: np.ndarray) -> np.ndarray:
-    """Return 2 · subgroup + member of every cell."""
-    subgroup = np.zeros(len(cells), dtype=np.int64)
-    if cells.shape[1] > 1:
-        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
-    return 2 * subgroup + (cells[:, 0] > 0)
-
-
-def _solve(
-    rows: ScoredRows,
-    problem: ThresholdProblem,
-    merged: np.ndarray | None,
-    criterion: Conditional,
-    width: float,
-    rate: Any,
-    budget: float,
-    cut: float,
-    lines: Sequence[Line] | None = None,
-) -> Solution:
-    """Return the solution of one candidate, its rule by cell; ``lines`` are those already drawn."""
-    options: dict[str, Any] = {"width": width, "budget": budget, "weight": rows.weight}
-    options |= {"problem": problem, "lines": lines, "cut": cut}
-    groups = (rows.signed, rows.code, rows.n_groups)
-    if criterion == "equal_opportunity":
-        return solve_opportunity(*groups, rate=rate, **options)
-    if merged is None:
-        return solve_odds(*groups, rates=rate, **options)
-    code = merged[rows.code]
-    solution = solve_covariance(
-        rows.signed, code % 2 > 0, code // 2, len(problem.segments) // 2, **options
-    )
-    rule = solution.rule
-    by_cell = RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
-    return replace(solution, rule=by_cell, rate=solution.rate[merged])
+    """Return what `judge_lines` does, of one rule."""
+    right, gap = judge_lines(labelled, as_lines(rule))
+    return float(right[0]), float(gap[0])

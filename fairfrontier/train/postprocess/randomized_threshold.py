@@ -20,17 +20,17 @@ from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind,
 from fairfrontier.train.postprocess.choice import (
     RATE_OFFSETS,
     WIDTHS,
-    Rate,
-    choose_conditional,
-    choose_parity,
+    choose,
+    cross_subgroups,
+    list_proposals,
     list_rates,
 )
+from fairfrontier.train.postprocess.ramp import Criterion, Rate
 from fairfrontier.train.postprocess.rule import FittedRule, RampRule, ThresholdRule, measure_rates
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import BINS
 from fairfrontier.train.registry import method
 
-Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]
 Solver = Literal["exact", "histogram"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
@@ -62,7 +62,7 @@ class RandomizedThreshold(PostProcessor):
         What is equal over the groups: the rate of decision 1, as above; the covariance of decision
         and group inside every subgroup (``attributes`` is then one attribute of two levels); and,
         our additions, which rely on calibrated scores, the true positive rate, or the true and the
-        false positive rate (with widths above 0). See `conditional` and `odds`.
+        false positive rate (with widths above 0). See `ramp`.
     within : int, list of int or None
         Columns whose cross product makes the subgroups of ``covariance``; None for one subgroup.
     budget : float
@@ -78,7 +78,7 @@ class RandomizedThreshold(PostProcessor):
     rate_offsets : sequence of float
         Rates to choose from under parity, as differences from E[y] on the fitted rows, or with
         another objective than accuracy from E[1{f ≥ c}], cut to [0, 1]. The criteria on error
-        rates choose from those of `odds.propose_rates`.
+        rates choose from those of `ramp.propose_rates`.
     solver : {"exact", "histogram"}
         One sort; or counts in bins, for parity and widths above 0.
     bins : int
@@ -290,32 +290,39 @@ class RandomizedThreshold(PostProcessor):
 
     def _choose(self, rows: ScoredRows, fresh: ScoredRows, cut: float) -> dict[str, Any]:
         """Set rule, width, rate and candidates, and return the facts of the solution."""
-        served: dict[str, Any] = {"objective": self.objective, "cut": cut, "budget": self.budget}
-        widths = list(self.width_grid) if self.width is None else [self.width]
-        fixed: Any = self.rate
-        if self.criterion != "parity":
-            rate = tuple(fixed) if isinstance(fixed, Sequence) else fixed
-            solution, self.width_, self.rate_, self.candidates_ = choose_conditional(
-                rows, fresh, self.cells_, self.criterion,
-                widths=widths, rate=rate, **served,
-            )  # fmt: skip
-            self.rule_ = solution.rule
-            return solution.describe()
+        fixed: Any = tuple(self.rate) if isinstance(self.rate, Sequence) else self.rate
+        merged, centre = None, None
         binned = self.solver == "histogram"
-        centre = self.base_rate_
-        if self.objective != "accuracy":
-            centre = float(np.average(rows.signed >= cut, weights=rows.weight))
-        fitted, judging = (part.count(self.bins) if binned else part for part in (rows, fresh))
-        thresholds, self.rate_, self.candidates_ = choose_parity(
-            fitted.problem(),
-            judging.labelled() if self._chooses() else None,
-            widths=widths,
-            rates=list_rates(centre, self.rate_offsets) if fixed is None else [fixed],
-            centre=centre if fixed is None else fixed,
-            **served,
+        # A row without weight is on no curve.
+        fitted, judging = (
+            part.count(self.bins) if binned else part.drop_weightless() for part in (rows, fresh)
         )
-        self.rule_, self.width_ = thresholds.rule, thresholds.rule.width
-        return thresholds.describe()
+        if self.criterion == "covariance":
+            merged = cross_subgroups(self.cells_)
+        problem = fitted.problem(merged)
+        rates: list[Any] = [fixed]
+        if self.criterion == "parity":
+            centre = self.base_rate_ if fixed is None else fixed
+            if fixed is None and self.objective != "accuracy":
+                centre = float(np.average(rows.signed >= cut, weights=rows.weight))
+            rates = list_rates(centre, self.rate_offsets) if fixed is None else [fixed]
+        elif fixed is None:
+            rates = list_proposals(problem, self.criterion, cut)
+        solution, self.rate_, self.candidates_ = choose(
+            problem,
+            judging.labelled() if self._chooses() else None,
+            self.criterion,
+            widths=list(self.width_grid) if self.width is None else [self.width],
+            rates=rates,
+            budget=self.budget,
+            centre=centre,
+            objective=self.objective,
+            cut=cut,
+            merged=merged,
+        )
+        self.rule_ = solution.rule
+        self.width_ = solution.width
+        return solution.describe()
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""

@@ -20,8 +20,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.train.postprocess.base import Knots, PostProcessor, rescale
-from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.postprocess.ramp import Rate
 from fairfrontier.train.postprocess.rule import DecisionRule, MixtureRule, RampRule, ThresholdRule
 
 FORMAT = "fairfrontier thresholds"

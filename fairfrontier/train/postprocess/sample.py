@@ -57,7 +57,7 @@ class ScoredRows:
         return build_problem(self.signed, merged[self.code], int(merged.max()) + 1, self.weight)
 
     def labelled(self) -> ThresholdProblem:
-        """Return the problem by codes 2 k + y, for `expect_accuracy`."""
+        """Return the problem by codes 2 k + y, for `judge_lines`."""
         if self.y is None:
             raise ValueError("rows without labels cannot judge a rule")
         return build_problem(self.signed, 2 * self.code + self.y, 2 * self.n_groups, self.weight)

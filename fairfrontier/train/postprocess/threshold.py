@@ -1,12 +1,4 @@
-"""Near-optimal debiasing, solved exactly: group-wise thresholds from one sort.
-
-    min_{0≤h≤1} (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every k       (6)
-
-Each group is a separate problem in one number t = λ − μ: h = clip((f − t)/γ, 0, 1), and the mean
-of h falls as t grows. Where t = 0 meets the constraint it is the solution; else t is the root of
-mean h = the nearest end of [ρ − ε/2, ρ + ε/2], and where that root is an interval, its end nearest
-to 0. Between two neighbouring breakpoints (the scores f, and f − γ) the mean of h is a straight
-line whose coefficients are differences of running sums over the sorted scores.
+"""Scores by group as randomised thresholds take them: sorted once, or counted in bins.
 
 Scores may also be counted in bins of width δ = 2/bins over [−1, 1], by group: one pass, in bounded
 memory, mergeable. The exact solver then runs on the bins' centres. −1 and 1 have separate bins, so
@@ -15,11 +7,6 @@ h on the scores and m̃ on the centres, m(t + δ/2) ≤ m̃(t) ≤ m(t − δ/2)
 width γ > 0,
 
     |t̃ − t| ≤ δ/2    where the root t is unique,    and    |m̃(t̃) − m(t̃)| ≤ δ/(2γ).
-
-References
-----------
-I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning models.
-NeurIPS 2021, equations 1, 4 and 6, theorem 3 for γ → 0. Exact solution in place of its SGD: ours.
 """
 
 from __future__ import annotations
@@ -33,7 +20,6 @@ import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
-from fairfrontier.train.postprocess.rule import ThresholdRule
 
 Array = Any
 
@@ -71,21 +57,6 @@ class Segment:
         total = host.mass[-1] or 1.0
         return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
 
-    @cached_property
-    def roc(self) -> tuple[np.ndarray, np.ndarray]:
-        """The true and the false positive rate of choosing all scores from the i-th on, (n + 1,).
-
-        They are estimated with P(Y=1) = (1 + f)/2, on the host, and fall from 1 to 0.
-        """
-        share = self.share
-        rates = share.mass + share.moment, share.mass - share.moment
-        for rate in rates:
-            rate /= -(rate[-1] or 1.0)
-            rate += 1.0
-            # Rounding must not leave a remainder.
-            rate[-1] = 0.0
-        return rates
-
 
 @dataclass(frozen=True, eq=False)
 class ThresholdProblem:
@@ -101,67 +72,6 @@ class ThresholdProblem:
     def weigh(self, gain: tuple[float, float]) -> float:
         """Return the weight of rows by codes 2 k + y, where label y counts ``gain[y]`` times."""
         return sum(gain[code % 2] * segment.total for code, segment in enumerate(self.segments))
-
-
-@dataclass(frozen=True, eq=False)
-class Thresholds:
-    """The solution of one problem (6), with its certificate.
-
-    The rule's thresholds are the multipliers λ_k − μ_k. ``rate`` is E[h | group k] on the rows of
-    the problem, NaN for a group without weight; ``binding`` says for which groups the unconstrained
-    optimum, h at t = 0, violates the constraint. ``objective`` is Σ w [(γ/2) h² − h f] / Σ w, and
-    ``dual_value`` is −Σ w [(ε/2)|t| + ρ t + ξ_γ(f − t)] / Σ w, a lower bound on the objective of
-    every feasible rule.
-    """
-
-    rule: ThresholdRule
-    rate: np.ndarray
-    binding: np.ndarray
-    objective: float
-    dual_value: float
-
-    @property
-    def gap(self) -> float:
-        """Duality gap: 0 up to rounding."""
-        return self.objective - self.dual_value
-
-    def describe(self) -> dict[str, Any]:
-        """Return the plain facts that a fitted estimator keeps."""
-        return {
-            "objective": self.objective,
-            "duality_gap": self.gap,
-            "binding": self.binding.tolist(),
-            "converged": True,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class ThresholdGrid:
-    """Solutions of (6) for every pair of a width γ and a rate ρ; fields as in `Thresholds`.
-
-    ``threshold``, ``coin``, ``rate`` and ``binding`` have shape (n_widths, n_rates, n_groups),
-    ``objective`` and ``dual_value`` (n_widths, n_rates).
-    """
-
-    widths: np.ndarray
-    rates: np.ndarray
-    threshold: np.ndarray
-    coin: np.ndarray
-    rate: np.ndarray
-    binding: np.ndarray
-    objective: np.ndarray
-    dual_value: np.ndarray
-
-    def pick(self, width: int, rate: int) -> Thresholds:
-        """Return the solution at positions in ``widths`` and ``rates``."""
-        pair = (width, rate)
-        return Thresholds(
-            rule=ThresholdRule(float(self.widths[width]), self.threshold[pair], self.coin[pair]),
-            rate=self.rate[pair],
-            binding=self.binding[pair],
-            objective=float(self.objective[pair]),
-            dual_value=float(self.dual_value[pair]),
-        )
 
 
 def merge_runs(runs: Sequence[np.ndarray]) -> np.ndarray:
@@ -328,7 +238,7 @@ class ScoreHistogram:
         return self._build([self.mass])
 
     def labelled(self) -> ThresholdProblem:
-        """Return the problem by codes 2 k + y for `expect_accuracy`; ValueError without labels."""
+        """Return the problem by codes 2 k + y for `judge_lines`; ValueError without labels."""
         if self.mass is None or self.positive is None:
             raise ValueError("no labels were added")
         return self._build([self.mass - self.positive, self.positive])
@@ -349,236 +259,3 @@ class ScoreHistogram:
                 for table in tables
             )
         )
-
-
-def solve_exact(
-    problem: ThresholdProblem, width: float, rate: float, budget: float = 0.0
-) -> Thresholds:
-    """Solve (6) for one width and rate; see `solve_grid`."""
-    return solve_grid(problem, [width], [rate], budget).pick(0, 0)
-
-
-def solve_grid(
-    problem: ThresholdProblem,
-    widths: Sequence[float],
-    rates: Sequence[float],
-    budget: float = 0.0,
-    cut: float = 0.0,
-) -> ThresholdGrid:
-    """Solve (6) for every pair of a width γ ≥ 0 and a rate ρ ∈ [0, 1], from the one sort.
-
-    At width 0 the rule is a threshold with a coin at it, the limit of γ → 0. A positive width well
-    below 1e-6 leaves double precision no room for the ramp: use 0. A bound ρ − ε/2 ≤ 0 or
-    ρ + ε/2 ≥ 1 does not bind. Groups without weight keep t = 0. All pairs are solved at once by
-    bisection over the breakpoints, O(K G log² n) for G pairs; the grid is on the host.
-
-    Where decision 1 gains f − ``cut`` in place of f, t is nearest to the cut instead of to 0, and
-    t − cut is the multiplier.
-    """
-    xp = array_namespace(problem.segments[0].score)
-    where = device(problem.segments[0].score)
-    width, rate = (axis.reshape(-1) for axis in np.meshgrid(widths, rates, indexing="ij"))
-    gamma = xp.asarray(width, dtype=xp.float64, device=where)
-    rho = xp.asarray(rate, dtype=xp.float64, device=where)
-    solved = [_solve_segment(segment, gamma, rho, budget, cut) for segment in problem.segments]
-    shape = (len(widths), len(rates))
-
-    def gather(name: str) -> np.ndarray:
-        return np.stack([to_numpy(group[name]) for group in solved], axis=-1).reshape(*shape, -1)
-
-    share = np.array([segment.total for segment in problem.segments]) / problem.total
-    return ThresholdGrid(
-        widths=np.asarray(widths, dtype=np.float64),
-        rates=np.asarray(rates, dtype=np.float64),
-        **{name: gather(name) for name in ("threshold", "coin", "rate", "binding")},
-        objective=gather("objective") @ share,
-        dual_value=gather("dual_value") @ share,
-    )
-
-
-def weigh_rule(problem: ThresholdProblem, rule: ThresholdRule) -> np.ndarray:
-    """Return Σ w h of any rule over the rows of each group, float64, shape (n_groups,); exact."""
-    xp = array_namespace(problem.segments[0].score)
-
-    def move(values: Any) -> Array:
-        return xp.asarray(values, dtype=xp.float64, device=device(problem.segments[0].score))
-
-    settings = zip(problem.segments, rule.threshold, rule.coin, strict=True)
-    return np.array(
-        [
-            float(_measure(segment, move([rule.width]), move([threshold]), move([coin]))[0][0])
-            for segment, threshold, coin in settings
-        ]
-    )
-
-
-def expect_accuracy(
-    labelled: ThresholdProblem, grid: ThresholdGrid, gain: tuple[float, float] = (1.0, 1.0)
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return expected accuracy and bias of every rule of a grid, both (n_widths, n_rates).
-
-    They are E[y h + (1 − y)(1 − h)], and max_k E[h | k] − min_k E[h | k] over the groups that have
-    rows, exact on ``labelled``, which is built from codes 2 k + y for groups k and labels y. In
-    the first a row with label y counts ``gain[y]`` times.
-    """
-    xp = array_namespace(labelled.segments[0].score)
-    where = device(labelled.segments[0].score)
-
-    def move(values: np.ndarray) -> Array:
-        return xp.asarray(np.ascontiguousarray(values).reshape(-1), device=where)
-
-    width = move(np.broadcast_to(grid.widths[:, None], grid.objective.shape))
-    right = np.zeros(grid.objective.shape)
-    rates = []
-    for group in range(grid.threshold.shape[2]):
-        rule = (width, move(grid.threshold[..., group]), move(grid.coin[..., group]))
-        pair = labelled.segments[2 * group : 2 * group + 2]
-        chosen = [
-            to_numpy(_measure(segment, *rule)[0]).reshape(grid.objective.shape) for segment in pair
-        ]
-        totals = [segment.total for segment in pair]
-        right += gain[1] * chosen[1] + gain[0] * totals[0] - gain[0] * chosen[0]
-        if sum(totals) > 0:
-            rates.append((chosen[0] + chosen[1]) / sum(totals))
-    return right / labelled.weigh(gain), np.ptp(np.stack(rates), axis=0)
-
-
-def _solve_segment(
-    segment: Segment, width: Array, rate: Array, budget: float, cut: float
-) -> dict[str, Array]:
-    """Solve one group for pairs of width and rate, arrays of shape (G,)."""
-    xp = array_namespace(width)
-    total = segment.total
-    zero = xp.zeros_like(width)
-    if total == 0.0:
-        missing = zero + xp.nan
-        return {"threshold": zero, "coin": zero, "rate": missing, "binding": zero > 0.0,
-                "objective": zero, "dual_value": zero}  # fmt: skip
-    low, high = (rate - budget / 2) * total, (rate + budget / 2) * total
-    free = zero + cut
-    ramp, bent = _find_ramp(segment, xp.where(width > 0, width, 1.0), low, high, free)
-    step, coin, forced = _find_coin(segment, low, high, free)
-    threshold = xp.where(width > 0, ramp, step)
-    coin = xp.where(width > 0, zero, coin)
-    mass, objective = _measure(segment, width, threshold, coin)
-    multiplier = threshold - cut
-    penalty = budget / 2 * xp.abs(multiplier) + rate * multiplier
-    return {
-        "threshold": threshold,
-        "coin": coin,
-        "rate": mass / total,
-        "binding": xp.where(width > 0, bent, forced),
-        "objective": (objective + cut * mass) / total,
-        "dual_value": -penalty - _conjugate(segment, width, threshold) / total,
-    }
-
-
-def _find_ramp(
-    segment: Segment, width: Array, low: Array, high: Array, free: Array
-) -> tuple[Array, Array]:
-    """Return t for widths > 0 and masses low ≤ Σ w h ≤ high, and whether t = free misses them."""
-    xp = array_namespace(width)
-    score, mass, moment = segment.score, segment.mass, segment.moment
-    n, slack = int(score.shape[0]), TOLERANCE * segment.total
-    start = _measure(segment, width, free, None)[0]
-    above, below = start > high + slack, start < low - slack
-    target = xp.where(above, high, low)
-    limit = xp.where(above, target + slack, target - slack)
-
-    # The first breakpoints, among the scores f_j and among f_i − γ, where the mass is within the
-    # limit: the root lies between them and the ones before.
-    shift, wide = xp.concat([xp.zeros_like(width), width]), xp.concat([width, width])
-    limits = xp.concat([limit, limit])
-    first = xp.zeros(limits.shape, dtype=xp.int64, device=device(score))
-    last = first + n
-    for _ in range(n.bit_length()):
-        middle = (first + last) // 2
-        point = xp.take(score, xp.clip(middle, max=n - 1)) - shift
-        within = _measure(segment, wide, point, None)[0] <= limits
-        unsettled = first < last
-        last = xp.where(unsettled & within, middle, last)
-        first = xp.where(unsettled & ~within, middle + 1, first)
-    size = int(width.shape[0])
-    lower, upper = first[:size], xp.maximum(first[:size], first[size:])
-
-    # Between the two the rows lower, …, upper − 1 are on the ramp and those after them above it.
-    fence = xp.asarray([xp.inf], dtype=xp.float64, device=device(score))
-    fenced = xp.concat([-fence, score, fence])
-    left = xp.maximum(xp.take(fenced, lower), xp.take(fenced, upper) - width)
-    right = xp.minimum(xp.take(fenced, lower + 1), xp.take(fenced, upper + 1) - width)
-    inner = xp.take(mass, upper) - xp.take(mass, lower)
-    top = mass[-1] - xp.take(mass, upper)
-    pull = xp.take(moment, upper) - xp.take(moment, lower) + width * (top - target)
-    root = xp.where(inner > 0, pull / xp.where(inner > 0, inner, 1.0), target)
-    root = xp.minimum(xp.maximum(root, left), right)
-    root = xp.where(above, xp.maximum(root, free), xp.minimum(root, free))
-    return xp.where(above | below, root, free), above | below
-
-
-def _find_coin(
-    segment: Segment, low: Array, high: Array, free: Array
-) -> tuple[Array, Array, Array]:
-    """Return t and the coin at it for width 0, and whether t = free without one misses the mass."""
-    xp = array_namespace(low)
-    score, mass = segment.score, segment.mass
-    total, slack = mass[-1], TOLERANCE * segment.total
-    n = int(score.shape[0])
-    zero = xp.zeros_like(low)
-
-    def at(threshold: Array) -> tuple[Array, Array]:
-        """Return the mass above a threshold, and at it."""
-        before = xp.take(mass, xp.searchsorted(score, threshold))
-        through = xp.take(mass, xp.searchsorted(score, threshold, side="right"))
-        return total - through, through - before
-
-    over, level = at(free)
-    above, below = over > high + slack, over + level < low - slack
-    # Rising, t stops at the first score with at most `high` above it; falling, at the last one
-    # with at least `low` at or above it.
-    rise = xp.searchsorted(mass, total - high - slack) - 1
-    fall = xp.searchsorted(mass, total - low + slack, side="right") - 1
-    position = xp.clip(xp.where(above, rise, fall), 0, n - 1)
-    threshold = xp.where(above | below, xp.take(score, position), free)
-    over, level = at(threshold)
-    wanted = xp.where(above, high, low) - over
-    coin = xp.where(level > 0, wanted / xp.where(level > 0, level, 1.0), zero)
-    # A remainder within rounding is no coin.
-    coin = xp.where(xp.abs(wanted) <= slack, zero, xp.clip(coin, 0.0, 1.0))
-    return threshold, coin, above | (over < low - slack) | below
-
-
-def _measure(
-    segment: Segment, width: Array, threshold: Array, coin: Array | None
-) -> tuple[Array, Array]:
-    """Return Σ w h and Σ w [(γ/2) h² − h f] of rules, arrays of shape (G,), in closed form."""
-    xp = array_namespace(width)
-    lower, (inner, pull, spread), (top, above) = _split(segment, width, threshold)
-    safe = xp.where(width > 0, width, 1.0)
-    chosen = (pull - threshold * inner) / safe + top
-    # On the ramp (γ/2) h² − h f = (t² − f²)/(2γ).
-    objective = (threshold * threshold * inner - spread) / (2.0 * safe) + width / 2.0 * top - above
-    if coin is not None:
-        mass, moment = segment.mass, segment.moment
-        before = xp.searchsorted(segment.score, threshold)
-        chosen = chosen + coin * (xp.take(mass, lower) - xp.take(mass, before))
-        objective = objective - coin * (xp.take(moment, lower) - xp.take(moment, before))
-    return chosen, objective
-
-
-def _conjugate(segment: Segment, width: Array, threshold: Array) -> Array:
-    """Return Σ w ξ_γ(f − t): (f − t)²/(2γ) on the ramp, f − t − γ/2 above it (equation 3)."""
-    xp = array_namespace(width)
-    _, (inner, pull, spread), (top, above) = _split(segment, width, threshold)
-    squares = spread - 2.0 * threshold * pull + threshold * threshold * inner
-    ramp = squares / (2.0 * xp.where(width > 0, width, 1.0))
-    return ramp + above - (threshold + width / 2.0) * top
-
-
-def _split(segment: Segment, width: Array, threshold: Array) -> tuple[Array, Any, Any]:
-    """Return the first score above t, Σ w, Σ w f, Σ w f² on (t, t + γ), and Σ w, Σ w f above."""
-    xp = array_namespace(width)
-    lower = xp.searchsorted(segment.score, threshold, side="right")
-    upper = xp.maximum(lower, xp.searchsorted(segment.score, threshold + width))
-    sums = (segment.mass, segment.moment, segment.square)
-    ramp = [xp.take(total, upper) - xp.take(total, lower) for total in sums]
-    return lower, ramp, [total[-1] - xp.take(total, upper) for total in sums[:2]]

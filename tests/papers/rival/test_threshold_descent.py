@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
+from fairfrontier.train.postprocess.ramp import solve_exact
+from fairfrontier.train.postprocess.threshold import build_problem
 from fairfrontier.train.registry import create
 from papers.rival.threshold_descent import evaluate_dual, solve_authors, solve_sgd
 from tests.namespaces import namespaces

@@ -5,8 +5,8 @@ import pytest
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.postprocess import sample as module
+from fairfrontier.train.postprocess.ramp import solve_exact
 from fairfrontier.train.postprocess.sample import Collector, sort_cells
-from fairfrontier.train.postprocess.threshold import solve_exact
 
 LEVELS = (("F", "10"), ("M", "9"), ("M", "10"))
 
