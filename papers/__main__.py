@@ -24,7 +24,7 @@ app = typer.Typer(
 @command_from(app, "fairfrontier.study.option:StudyOptions", "study")
 def record(options: StudyOptions) -> None:
     """Keep a finished run as a short table in data/reference/runs, to be committed."""
-    from fairfrontier.study.expand import load_study
+    from fairfrontier.study.check import load_study
     from papers.record import record_run
 
     study = load_study(options.study, options.profile, options.home).study

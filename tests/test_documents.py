@@ -31,7 +31,8 @@ from pathlib import Path
 import pandas as pd
 
 from fairfrontier.study.points import tabulate_group
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.check import load_study
+from fairfrontier.study.expand import expand
 from fairfrontier.runtime.store import Store
 
 home = Path.cwd()

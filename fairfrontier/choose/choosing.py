@@ -27,7 +27,7 @@ from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows, read_json, to_csv, write_json
 from fairfrontier.runtime.writer import check_owned, recover, replacing, restore, settle
-from fairfrontier.study.expand import load_study
+from fairfrontier.study.check import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
 FOLDER, BUNDLE = "choice", "bundle"

@@ -86,8 +86,8 @@ def _list_figures(_: Path) -> list[dict[str, Any]]:
 
 
 def _list_studies(home: Path) -> list[dict[str, Any]]:
+    from fairfrontier.study.check import load_study
     from fairfrontier.study.config import DEFAULT_PROFILE
-    from fairfrontier.study.expand import load_study
 
     entries = []
     for name in list_names("study", home):

@@ -10,10 +10,13 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.plan import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.study.config import Block, StudyConfig, split_name
+from fairfrontier.runtime.home import find_home
+from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, split_name
+from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.objective import list_whole
+from fairfrontier.study.read import read_study
 from fairfrontier.study.reproduction import find_laboratory
-from fairfrontier.study.resolve import ResolvedStudy
+from fairfrontier.study.resolve import ResolvedStudy, resolve
 from fairfrontier.train.fit.group import FitGroup
 
 
@@ -206,8 +209,6 @@ def _name_shape(group: str) -> str:
 
 
 def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
-    from fairfrontier.study.drawing import FIGURES
-
     known = FIGURES.all()
     for name in study.figures:
         if name not in known:
@@ -221,3 +222,17 @@ def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> N
             known[name].needs(study)
         except ConfigError as error:
             raise ConfigError(f"{where}: figures: {error.fault}", error.mend) from None
+
+
+def load_study(
+    name_or_path: str | Path, profile: str = DEFAULT_PROFILE, home: Path | None = None
+) -> ResolvedStudy:
+    """Read a study by its name in ``conf/studies`` or its path, resolve its names, and check it.
+
+    A ConfigError names the file, the key and what was expected.
+    """
+    home = home or find_home()
+    study, path = read_study(name_or_path, profile, home)
+    resolved = resolve(study, home, path)
+    check(resolved)
+    return resolved

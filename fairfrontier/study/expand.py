@@ -13,12 +13,9 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.store import Store, canonical_json
-from fairfrontier.study.check import check
-from fairfrontier.study.config import DEFAULT_PROFILE, Block
-from fairfrontier.study.read import read_study
-from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy, resolve
+from fairfrontier.study.config import Block
+from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy
 from fairfrontier.train.fit.group import KIND, FitGroup, Member
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import METHODS
@@ -33,20 +30,6 @@ class Planned:
 
     blocks: tuple[Block, ...]
     group: FitGroup
-
-
-def load_study(
-    name_or_path: str | Path, profile: str = DEFAULT_PROFILE, home: Path | None = None
-) -> ResolvedStudy:
-    """Read a study by its name in ``conf/studies`` or its path, resolve its names, and check it.
-
-    A ConfigError names the file, the key and what was expected.
-    """
-    home = home or find_home()
-    study, path = read_study(name_or_path, profile, home)
-    resolved = resolve(study, home, path)
-    check(resolved)
-    return resolved
 
 
 def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:

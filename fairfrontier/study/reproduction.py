@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
     from fairfrontier.runtime.store import Store
-    from fairfrontier.study.results import StudyResults
 
 # Its entry point names a module that is a `Laboratory`.
 GROUP = "fairfrontier.reproduction"
@@ -64,8 +63,8 @@ class Laboratory(Protocol):
     def follows_curve(self, study: StudyConfig, home: Path) -> bool:
         """Return whether the published table is a curve, of which settings are points."""
 
-    def hold_to_paper(self, results: StudyResults, store: Store | None, home: Path) -> Reproduction:
-        """Check the claims of a study that was run, and compare it with its published table."""
+    def hold_to_paper(self, results: Any, store: Store | None, home: Path) -> Reproduction:
+        """Check the claims of a study's `StudyResults`, and compare it with its published table."""
 
     def describe_claim(self, generator: type[GenerateJsonSchema]) -> dict[str, Any]:
         """Return the JSON Schema of a claim."""

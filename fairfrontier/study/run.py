@@ -7,12 +7,14 @@ process, on the workers of a Dask cluster, or as tasks of a Prefect flow. No sta
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,20 +27,22 @@ from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.cluster.open import can_start_processes, clear_killed
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import check_apart
-from fairfrontier.runtime.store import Store, canonical_json, open_store
+from fairfrontier.runtime.source import file_digest
+from fairfrontier.runtime.store import Store, canonical_json, hash_file, open_store
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.check import names_levels, refuse_certificates, refuse_levels
-from fairfrontier.study.config import SearchConfig, StudyConfig
+from fairfrontier.study.check import load_study, names_levels, refuse_certificates, refuse_levels
+from fairfrontier.study.config import MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.drawing import list_files
-from fairfrontier.study.expand import Planned, expand, load_study
+from fairfrontier.study.expand import Planned, expand
 from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import Searched, StudyResults, build_results
-from fairfrontier.study.search import collect_trial, keep_search, recall_search
+from fairfrontier.study.search import Search, collect_trial, leave_out_searched
 from fairfrontier.study.stage import (
     RunContext,
     determine_text_encoder,
@@ -51,6 +55,10 @@ from fairfrontier.study.stage import (
 )
 from fairfrontier.train.fit.group import KIND, FitGroup, read_facts
 from fairfrontier.train.fit.key import key
+
+# The outcome of a search in the store: a second run finds its fits without a search.
+SEARCH = "search"
+SEARCH_FILE = "search.json"
 
 
 class Runner(Protocol):
@@ -245,8 +253,6 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
         load_cluster(options.cluster, options.home)
     plan = expand(resolved)
     if resolved.study.search is not None:
-        from fairfrontier.study.search import leave_out_searched
-
         plan = leave_out_searched(plan, resolved, options.home)
     refuse_certificates([planned.group for planned in plan], options.home)
     folder = options.find_folder(resolved.study)
@@ -384,8 +390,6 @@ def _search(
     study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any]
 ) -> StudyRun:
     """Return the run with the fits of its search in the plan."""
-    from fairfrontier.study.search import Search
-
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     new: set[str] = set()
     watched = 0
@@ -478,3 +482,75 @@ def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: R
 
 def _name_group(group: FitGroup) -> str:
     return f"{group.method} on {Path(group.dataset).stem} seed {name_seeds(group)}"
+
+
+def keep_search(study: StudyRun, search: Search) -> None:
+    """Keep what was tried, unless a trial failed, which may not fail again.
+
+    ``study`` is the run as it was before the search.
+    """
+    outcome = search.outcome
+    if outcome.failed:
+        return
+    rows = [
+        [label, row.model_dump(mode="json", exclude_unset=True), shown]
+        for label, row, shown in outcome.rows
+    ]
+    kept = {"trials": outcome.trials, "absent": outcome.absent, "rows": rows}
+    description = _describe_search(_plan_first(study, search))
+    # `fairfrontier clean` finds there what belongs to the study.
+    told = description | {"plan": _list_points(replace(study, plan=tuple(search.plan_tried())))}
+    with study.store.writing(SEARCH, study.store.key(SEARCH, description), told) as folder:
+        (folder / SEARCH_FILE).write_text(json.dumps(kept), encoding="utf-8")
+
+
+def recall_search(study: StudyRun) -> StudyRun:
+    """Return the run with the fits of its search in the plan, if the store has all of them.
+
+    Otherwise it is returned as it is: a search that was interrupted, or of which a trial would have
+    other points by now, is searched again, and finds those of its trials that are the same.
+    """
+    if study.study.search is None:
+        return study
+
+    resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
+    search = Search(study.study, study.study.search, resolver)
+    first = _plan_first(study, search)
+    if not first.is_known:
+        return study
+    entry = study.store.key(SEARCH, _describe_search(first))
+    files = study.store.list_files(SEARCH, entry)
+    if files is None:
+        return study
+    kept = json.loads(files[SEARCH_FILE].read_text(encoding="utf-8"))
+    for label, row, shown in kept["rows"]:
+        search.record(label, MethodRow.model_validate(row), shown)
+    tried = replace(study, plan=tuple(search.plan_tried()))
+    if not tried.is_known or _list_points(tried) != study.store.peek(SEARCH, entry).get("plan"):
+        return study
+    searched = Searched(kept["trials"], 0, 0, (), kept["absent"])
+    plan = (*study.plan, *search.outcome.planned.values())
+    recalled = replace(study, plan=plan, searched=searched)
+    return recalled if recalled.is_complete else study
+
+
+def _list_points(study: StudyRun) -> list[dict[str, str]]:
+    return [{"points": each} for each in study.points]
+
+
+def _plan_first(study: StudyRun, search: Search) -> StudyRun:
+    """Return the run of the fits that are known before the search."""
+    return replace(study, plan=(*study.plan, *search.plan_first()))
+
+
+def _describe_search(first: StudyRun) -> dict[str, Any]:
+    """Return what decides a search; keys of points tell of data, libraries and methods' code."""
+    return {
+        "study": first.study.model_dump(mode="json"),
+        "first": first.points,
+        "methods": {
+            name: hash_file(path) for name, path in list_names("method", first.home).items()
+        },
+        "source": file_digest(),
+        "optuna": version("optuna"),
+    }

@@ -16,8 +16,8 @@ from docs.registered import read_documented, write_commands, write_figure, write
 from fairfrontier.audit.subject import Findings
 from fairfrontier.choose.bundle import Bundle
 from fairfrontier.cli.command import app
+from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.study.expand import load_study
 from fairfrontier.train.registry import METHODS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -47,8 +47,9 @@ from fairfrontier.prepare.draft.draft import draft_dataset
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
+from fairfrontier.study.check import load_study
 from fairfrontier.study.draft import init
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.expand import expand
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options as check_run
 from fairfrontier.train.postprocess.choice import trace_budgets

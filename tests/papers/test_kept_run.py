@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.study.expand import load_study
+from fairfrontier.study.check import load_study
 from papers.publication import read_publication
 
 HOME = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.study.expand import load_study
+from fairfrontier.study.check import load_study
 from papers.record import record_run
 from tests.runtime.test_writer import write_killed
 

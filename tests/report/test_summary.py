@@ -14,8 +14,9 @@ from fairfrontier.report.finding import list_versions
 from fairfrontier.report.summary import build_summary, find_worse
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.study.check import load_study
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned, expand, load_study
+from fairfrontier.study.expand import Planned, expand
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.results import Searched, build_results
 from fairfrontier.study.run import start_study

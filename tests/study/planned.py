@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.expand import Planned, expand, load_study
+from fairfrontier.study.check import load_study
+from fairfrontier.study.expand import Planned, expand
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.registry import METHODS

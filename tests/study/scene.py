@@ -10,8 +10,9 @@ import pandas as pd
 import yaml
 
 from fairfrontier.runtime.store import Store
+from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.expand import expand
 from fairfrontier.study.points import tabulate_group
 from fairfrontier.study.results import build_results
 

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from fairfrontier import load
 from fairfrontier.prepare.config.section import SplitRule
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.check import _refuse_splits, names_levels, refuse_levels
-from fairfrontier.study.expand import load_study
+from fairfrontier.study.check import _refuse_splits, load_study, names_levels, refuse_levels
 from tests.contracts.test_datasets import require_files
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,8 @@ from fairfrontier import init, load
 from fairfrontier.prepare.draft.draft import write_value
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.check import load_study
+from fairfrontier.study.expand import expand
 from tests.fuzz.edit import CELLS, YAML_VALUES
 from tests.project import ROOT, make_table
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.expand import _share_out, expand, load_study
+from fairfrontier.study.check import load_study
+from fairfrontier.study.expand import _share_out, expand
 from fairfrontier.train.fit.group import Member
 from fairfrontier.train.registry import METHODS
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.check import load_study
+from fairfrontier.study.expand import expand
 from tests.project import DATASET, make_project
 
 STUDY = """

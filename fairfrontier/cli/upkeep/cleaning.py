@@ -26,7 +26,7 @@ from fairfrontier.runtime.store import CACHE, STORE, Store, list_folders
 from fairfrontier.runtime.writer import check_owned, drafting, is_draft, recover, taking
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
-from fairfrontier.study.search import KIND as SEARCH
+from fairfrontier.study.run import SEARCH
 from fairfrontier.train.fit.group import KIND as FIT
 
 FOLDER = Path("data", "results")

@@ -17,8 +17,9 @@ from fairfrontier.evaluate.certificate.worst_move import recall_last_moves
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
+from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.expand import expand
 from fairfrontier.train.fit.fitting import fit
 from fairfrontier.train.fit.group import KIND, load_split
 from fairfrontier.train.fit.key import key

@@ -12,8 +12,7 @@ from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import search
 from fairfrontier.study.option import RunOptions
-from fairfrontier.study.run import start_study
-from fairfrontier.study.search import KIND, recall_search
+from fairfrontier.study.run import SEARCH, recall_search, start_study
 from tests.project import make_project
 
 STUDY = """
@@ -108,7 +107,7 @@ def test_what_is_recalled_needs_no_workers(home):
 
 def test_a_kept_search_and_its_fits_belong_to_the_study(home):
     items = [item for item in list_items(home) if item.kind in ("fits", "measures", "copies")]
-    assert {KIND, "fit", "points"} <= {item.path.parents[1].name for item in items}
+    assert {SEARCH, "fit", "points"} <= {item.path.parents[1].name for item in items}
     assert {studies for item in items if (studies := item.studies)} == {frozenset({"loans"})}
     assert all(item.studies for item in items)
 
@@ -120,7 +119,7 @@ def test_a_search_that_shows_nothing_is_an_error(tmp_path):
     home = make_project(tmp_path, study=study.replace("trials: 4", "trials: 1"))
     with pytest.raises(ConfigError, match="before any row"):
         run_plain(start(home))
-    assert not (home / "data/cache/store" / KIND).exists()
+    assert not (home / "data/cache/store" / SEARCH).exists()
 
 
 def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):
@@ -133,7 +132,7 @@ def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(search.Search, "run", fail)
     run_plain(start(home))
-    assert not (home / "data/cache/store" / KIND).exists()
+    assert not (home / "data/cache/store" / SEARCH).exists()
     assert start(home).searched is None
 
 
