@@ -22,8 +22,7 @@ import pytest
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.noisy import run_noisy_audit
 from fairfrontier.audit.verb import write as write_audit
-from fairfrontier.choose.export import export_choice
-from fairfrontier.choose.select import Study
+from fairfrontier.choose.select import Study, export_choice
 from fairfrontier.cli.command import show_frontier
 from fairfrontier.cli.upkeep.cleaning import clean, list_items
 from fairfrontier.cli.upkeep.config import CleanConfig

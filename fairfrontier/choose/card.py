@@ -18,9 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fairfrontier.choose.answer import judge
 from fairfrontier.choose.explanation import COLUMNS_AT_MOST, Explanation, draw_explanation
-from fairfrontier.choose.export import Export
 from fairfrontier.choose.query import write_bounds
-from fairfrontier.choose.select import find_passed
+from fairfrontier.choose.select import Export, find_passed
 from fairfrontier.evaluate.verb import leave_out_small, tabulate
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable

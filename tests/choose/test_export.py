@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.export import prepare_export
+from fairfrontier.choose.select import prepare_export
 from tests.choose.conftest import DATASET
 from tests.project import make_project
 
