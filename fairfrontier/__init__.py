@@ -1,7 +1,7 @@
 """The fairness-accuracy frontier of a table: models worth choosing between, each audited.
 
 Every name is imported when it is first asked for, so that importing this package takes no time and
-array kernels below it need NumPy and array-api-compat alone.
+array kernels below it need NumPy, SciPy and array-api-compat alone.
 """
 
 from importlib import import_module

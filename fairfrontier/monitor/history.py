@@ -25,6 +25,7 @@ from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.reader import read_names
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
+from fairfrontier.runtime.text_file import to_csv
 
 # Sums over rows: of those decided, how many of them expected to be selected, and so on.
 COUNTED = ("rows", "selected", "labelled", "positive", "true_positive", "false_positive")
@@ -408,8 +409,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def _digest(table: pd.DataFrame, facts: Mapping[Any, Any]) -> str:
-    content = table.to_csv(index=False) + json.dumps(facts, sort_keys=True)
-    return sha256(content.encode()).hexdigest()
+    return sha256(to_csv(table) + json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
