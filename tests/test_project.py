@@ -156,7 +156,7 @@ ours = {{"fairfrontier", "papers"}}
 allowed = sys.stdlib_module_names | ours | {{"numpy", "scipy", "array_api_compat"}}
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in allowed:
+        if name.partition(".")[0] not in allowed and not name.startswith("_sysconfigdata"):
             raise ImportError(f"{{name}} is not for kernels")
 sys.meta_path.insert(0, Refuse())
 for kernel in {KERNELS!r}:
