@@ -427,7 +427,8 @@ def open_rows(X: Any, **columns: np.ndarray | None) -> Rows:
     """Return rows in memory, or those of a Dask array as what is computed at every pass."""
     held = {name: each for name, each in columns.items() if each is not None}
     if not is_collection(X):
-        return RowsHere([Block(0, 0, X, held)], X.shape[1])
+        # Products of a frame's columns would be summed in another order than those of an array.
+        return RowsHere([Block(0, 0, np.ascontiguousarray(X), held)], X.shape[1])
     import dask
 
     lazy, sizes = dask.delayed(Block, pure=False), X.chunks[0]
@@ -509,7 +510,7 @@ def read_columns(client: Client | None, X: Any, **columns: Any) -> list[Any]:
         if np.isnan(X.shape[0]):
             X = X.copy()
             X.compute_chunk_sizes()
-        lazy = [column for column in columns.values() if is_collection(column)]
+        lazy = [to_host(column) for column in columns.values() if is_collection(column)]
         found = iter(dask.compute(*lazy))
     known = {k: next(found) if is_collection(each) else each for k, each in columns.items()}
     for name, column in known.items():
