@@ -21,12 +21,14 @@ from fairfrontier.prepare.table.column import (
     sort_levels,
     tell_spellings,
 )
+from fairfrontier.prepare.table.frame import decode, is_number, make_frame
 from fairfrontier.prepare.table.reader import (
     Block,
     check_table,
     digest_table,
     read_names,
     read_rows,
+    reading,
 )
 from fairfrontier.prepare.table.text import BATCH_ROWS
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
@@ -586,5 +588,25 @@ def _read_whole(
         blocks.append(block.raw)
         if progress is not None:
             progress(block.share)
-    table = pa.Table.from_batches(blocks)
+    with reading(path):
+        table = _join(blocks)
     return Block(table, used, path, np.arange(table.num_rows), 1.0)
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table; a folder's files may write a column in types of their own."""
+    if all(each.schema.equals(batches[0].schema) for each in batches):
+        return pa.Table.from_batches(batches)
+    tables = [decode(pa.Table.from_batches([each])) for each in batches]
+    for name in batches[0].schema.names:
+        kinds = {each.schema.field(name).type for each in tables} - {pa.null()}
+        if len(kinds) > 1 and not all(map(is_number, kinds)):
+            # A level is the same text in every type.
+            tables = [_write_levels(each, name) for each in tables]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _write_levels(table: pa.Table, name: str) -> pa.Table:
+    levels = as_levels(make_frame(table.select([name]))[name])
+    cells = pa.array(levels, pa.string(), from_pandas=True)
+    return table.set_column(table.schema.get_field_index(name), name, cells)

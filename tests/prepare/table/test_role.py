@@ -403,3 +403,19 @@ def test_a_confusion_as_pandas_writes_it(tmp_path):
     frame = pd.DataFrame([[0.9, 0.1], [0.2, 0.8]], index=["a", "b"], columns=["a", "b"])
     frame.to_csv(tmp_path / "c.csv")
     np.testing.assert_array_equal(read_confusion(tmp_path / "c.csv").chance, frame)
+
+
+def test_a_folders_files_may_write_a_column_in_types_of_their_own(tmp_path):
+    # Of a month without any group Arrow writes nulls; the first month's ages are whole numbers.
+    months = [
+        {"y": [0, 1], "s": [1, 2], "g": ["1", "2"], "h": pd.Categorical(["a", "b"])},
+        {"y": [False, True], "s": [0.5, 0.25], "g": [1, 2], "h": ["b", "c"]},
+        {"y": [1.0, 0.0], "s": np.float32([0.5, 4]), "g": [None, None], "h": ["a", "c"]},
+    ]
+    for number, month in enumerate(months):
+        pd.DataFrame(month).to_parquet(tmp_path / f"{number}.parquet")
+    rows = read_audited(tmp_path, DecisionColumns(("g", "h"), decisions="y", scores="s"), ())
+    assert rows.decision.tolist() == [0, 1, 0, 1, 1, 0]
+    assert rows.score.tolist() == [1, 2, 0.5, 0.25, 0.5, 4]
+    assert rows.attributes == {"g": ("1", "2", "unknown"), "h": ("a", "b", "c")}
+    assert rows.codes.T.tolist() == [[0, 1, 0, 1, 2, 2], [0, 1, 1, 2, 0, 2]]
