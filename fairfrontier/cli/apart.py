@@ -11,6 +11,7 @@ import hmac
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ from fairfrontier.runtime.errors import StoreError
 if TYPE_CHECKING:
     from fairfrontier.runtime.option import ProjectOptions
 
-# The modules are found where this process found them, and none in the current folder.
+# The modules are found where this process found them, and none in the current folder. Who
+# interrupts it before it is ready sees no traceback.
 CODE = (
-    "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['paths']; "
+    "import json, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "given = json.loads(sys.argv.pop()); sys.path[:] = given['paths']; "
     "sys.argv[:] = given['words']; from fairfrontier.cli.apart import serve; serve(given)"
 )
 # Seconds that a model may take for all that a command asks of it before rows are read, or for a
@@ -123,6 +126,8 @@ def _run_apart(command: Callable[[Any], None], config: ProjectOptions, bundle: P
                 if file is not None:
                     file.seek(0)
                     stream.write(file.read())
+        if process.returncode == -signal.SIGINT:
+            return INTERRUPTED
         if process.returncode in CODES and not (late.is_file() and late.stat().st_size):
             return process.returncode
         reason = f"it ended with {process.returncode}"
@@ -148,6 +153,7 @@ def serve(given: dict[str, Any]) -> None:
     command = getattr(importlib.import_module(module), name)
     with Path(given["late"]).open("w", encoding="utf-8") as _late:
         beat()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         run_app(lambda **_: _call(command, model.model_validate(given["values"])))
 
 
