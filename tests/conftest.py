@@ -42,7 +42,7 @@ PRODUCTS = (
     "tests/train/noisy/test_estimator.py",
     "tests/train/noisy/test_lagrangian.py",
     "tests/train/noisy/test_problem.py",
-    "tests/train/postprocess/test_descent.py",
+    "tests/papers/rival/test_threshold_descent.py",
     "tests/train/regression/",
 )
 # Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, and

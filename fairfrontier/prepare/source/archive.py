@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
 import zipfile
@@ -47,22 +46,6 @@ def refuse_growth(path: object, most: int, mend: str = RAISE) -> DataError:
     return DataError(
         f"{path} unpacks to more than {most / 1e6:,.0f} MB, which is too much for its size.", mend
     )
-
-
-def ungzip_table(raw: bytes, path: Path, limit: int) -> bytes | None:
-    """Return the bytes of a gzip file; None for another file."""
-    if raw[: len(GZIP_START)] != GZIP_START:
-        return None
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-            text = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path} is a damaged gzip file: {error}.", "Fetch the file again."
-        ) from None
-    if len(text) > limit:
-        raise refuse_growth(path, limit)
-    return text
 
 
 def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | None:
