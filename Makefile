@@ -7,7 +7,7 @@ PYTHON ?=
 # PROFILE=default | paper | grid | full: how much `make reproduce` runs. Paper takes hours, and days for
 # the texts; grid and full are of adult-tradeoff alone. Studies without the profile are left out.
 PROFILE ?= default
-# PYTEST=... and BENCH=...: further arguments, e.g. make test PYTEST=tests/train
+# PYTEST=... and BENCH=...: further arguments, e.g. make test PYTEST=tests/models
 PYTEST ?=
 # FUZZ=100000: how many inputs `make fuzz` tries.
 FUZZ ?= 100000
@@ -23,7 +23,7 @@ PEERS := fairlearn fairgbm aedt
 # tests/conftest.py says how many there are.
 SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 # What sets may be iterated over for: digests, keys, plans, searches. The others draw a seed each time.
-SEEDED := tests/runtime/test_store.py tests/prepare/splitting tests/train/fit/test_key.py tests/study/search \
+SEEDED := tests/runtime/test_store.py tests/prepare/splitting tests/models/fit/test_key.py tests/study/search \
 	$(wildcard tests/study/test_*.py) tests/choose/test_query.py tests/report/test_summary.py
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
 KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni

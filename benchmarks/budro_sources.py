@@ -27,12 +27,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.budro import BUDGET, Rounds
+from fairfrontier.models.individual.budro.geometry import build_geometry
+from fairfrontier.models.individual.budro.solver import Problem, Setting, solve
+from fairfrontier.models.individual.budro.transport import Transport
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.writer import filling
-from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.solver import Problem, Setting, solve
-from fairfrontier.train.individual.budro.transport import Transport
 
 # Of what moving gains: how far the exact solver is from the optimum itself.
 TOLERANCE = 1e-3

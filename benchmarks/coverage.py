@@ -34,16 +34,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fairfrontier.auditing.tally import Tally
 from fairfrontier.choose.comparison import bound_scores
-from fairfrontier.debias.tally import Tally
-from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.interval import bonferroni, percentile
-from fairfrontier.evaluate.statistic.rate import NAMES, aggregate_rates, compute_rates, count_cells
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.statistic.interval import bonferroni, percentile
+from fairfrontier.metrics.statistic.rate import NAMES, aggregate_rates, compute_rates, count_cells
+from fairfrontier.metrics.verb import tabulate
+from fairfrontier.models.prediction import Prediction, task_of
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.frontier import orient
-from fairfrontier.train.prediction import Prediction, task_of
 
 SIZES = (300, 3000)
 LEVELS = (2, 4, 8)

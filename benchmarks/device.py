@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks.budro import make_rows
 from benchmarks.record import Record, Timed, compare, show_records, write_records
-from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.models.registry import create
 from fairfrontier.runtime.arrays import device_present
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.registry import create
+from fairfrontier.similarity.fair_metric import FairMetric
 
 
 @dataclass(frozen=True)

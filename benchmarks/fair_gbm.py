@@ -28,10 +28,10 @@ import numpy as np
 
 from benchmarks.record import Record, Timed, compare, show_records, write_records
 from fairfrontier import load
+from fairfrontier.models.registry import create
+from fairfrontier.models.thresholds.model import require_calibration
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.postprocess.model import require_calibration
-from fairfrontier.train.registry import create
 
 # The last never binds: its row is plain boosting.
 BOUNDS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 1.0)

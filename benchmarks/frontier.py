@@ -55,13 +55,13 @@ from benchmarks.scoreboard import (
     record,
 )
 from fairfrontier import load, run_study
+from fairfrontier.models.baseline.fair_gbm import FairGBM
+from fairfrontier.models.baseline.linear_post import LinearPost
+from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.writer import filling
-from fairfrontier.train.baseline.fair_gbm import FairGBM
-from fairfrontier.train.baseline.linear_post import LinearPost
-from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
 
 PROGRAM = Path(__file__).with_name("peer") / "decide.py"
 THREADS = 2

@@ -36,9 +36,9 @@ from fairlearn.metrics import (
 )
 
 from benchmarks.record import Record, compare, measure_call, show_records, write_records
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.verb import tabulate
+from fairfrontier.models.prediction import Prediction
 from fairfrontier.prepare.split import Part
-from fairfrontier.train.prediction import Prediction
 
 RATES = {
     "selection_rate": selection_rate,

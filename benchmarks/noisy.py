@@ -29,10 +29,10 @@ import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier import load
+from fairfrontier.models.neural.network import Adam
+from fairfrontier.models.registry import create
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.neural.network import Adam
-from fairfrontier.train.registry import create
 
 Result = TypeVar("Result")
 

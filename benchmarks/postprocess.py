@@ -41,10 +41,10 @@ import numpy as np
 
 from benchmarks.peer.decide import PARTS
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
+from fairfrontier.models.thresholds.ramp import Solution, draw_lines, solve_exact
+from fairfrontier.models.thresholds.threshold import ScoreHistogram, build_problem
 from fairfrontier.runtime.arrays import as_backend
 from fairfrontier.runtime.home import find_home
-from fairfrontier.train.postprocess.ramp import Solution, draw_lines, solve_exact
-from fairfrontier.train.postprocess.threshold import ScoreHistogram, build_problem
 from papers.rival.threshold_descent import DescentResult, solve_authors, solve_sgd
 
 WIDTH, RATE, BUDGET = 0.1, 0.4, 0.0
@@ -77,7 +77,7 @@ def stream(signed: Any, code: Any) -> Solution:
 
 def fit_ours(score: np.ndarray, code: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return E[h | group] of our rule, chosen and fitted."""
-    from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+    from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
 
     model = RandomizedThreshold().fit(score, y, groups=code[:, None])
     return np.asarray(model.result_["rates"])
@@ -167,7 +167,7 @@ def measure_large(n: int, backend: str, repeat: int = 3) -> list[Record]:
 
 def judge(h: np.ndarray, code: np.ndarray, y: np.ndarray, criterion: Any) -> str:
     """Return the accuracy of a rule, and the gap that a criterion bounds, in expectation."""
-    from fairfrontier.train.postprocess.programme import measure_gap
+    from fairfrontier.models.thresholds.programme import measure_gap
 
     cell = 2 * code + y
     chosen, mass = (np.bincount(cell, each).reshape(-1, 2) for each in (h, np.ones(len(h))))
@@ -179,7 +179,7 @@ def judge(h: np.ndarray, code: np.ndarray, y: np.ndarray, criterion: Any) -> str
 def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[Record]:
     """Return the records of three criteria against each peer in its environment."""
     from benchmarks.frontier import CRITERIA, RULES, Peer
-    from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
+    from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 
     score, code, y = make_scores(n)
     columns = {"X": score[:, None], "score": score, "y": y, "group": code}
@@ -210,9 +210,9 @@ def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[R
 
 def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     """Return the records of every rule for ten groups."""
-    from fairfrontier.train.postprocess.curve import BOUNDED
-    from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
-    from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+    from fairfrontier.models.thresholds.curve import BOUNDED
+    from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
+    from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
 
     generator = np.random.default_rng(0)
     code = generator.integers(10, size=n)

@@ -45,12 +45,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier import load
-from fairfrontier.runtime.cluster.executor import Rows, open_rows
-from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, HingeOracle
-from fairfrontier.train.regression.estimator import take_block
-from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle import (
+from fairfrontier.models.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, HingeOracle
+from fairfrontier.models.regression.estimator import take_block
+from fairfrontier.models.regression.loss import logistic, square
+from fairfrontier.models.regression.oracle import (
     Costs,
     GroupSquareOracle,
     LearnerOracle,
@@ -60,8 +58,8 @@ from fairfrontier.train.regression.oracle import (
     Oracle,
     TreeOracle,
 )
-from fairfrontier.train.regression.predictor import LinearPredictor, Predictor
-from fairfrontier.train.regression.problem import (
+from fairfrontier.models.regression.predictor import LinearPredictor, Predictor
+from fairfrontier.models.regression.problem import (
     ParityProblem,
     Solution,
     build_bounded_loss,
@@ -70,6 +68,8 @@ from fairfrontier.train.regression.problem import (
     solve_bounded_loss,
     solve_parity,
 )
+from fairfrontier.runtime.cluster.executor import Rows, open_rows
+from fairfrontier.runtime.thread import limited_threads
 
 # Seconds of a call on 1,000 rows as published, Table 1; on another machine.
 PUBLISHED = {

@@ -25,12 +25,12 @@ import numpy as np
 
 from benchmarks.budro import make_rows
 from benchmarks.record import Record, Timed, compare, show_records, write_records
-from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.models.individual.budro.estimator import BuDRO
+from fairfrontier.models.regression.estimator import FairRegression
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.thread import count_cores, limited_threads
-from fairfrontier.train.individual.budro.estimator import BuDRO
-from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.similarity.fair_metric import FairMetric
 
 if TYPE_CHECKING:
     from distributed import Client

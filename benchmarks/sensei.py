@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
-from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.individual.attack import (
+from fairfrontier.models.individual.attack import (
     AttackSetting,
     LogitDistance,
     ascend,
     attack,
     penalised_gradient,
 )
-from fairfrontier.train.neural.network import Adam, Network, blocks, draw_network, forward
+from fairfrontier.models.neural.network import Adam, Network, blocks, draw_network, forward
+from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
+from fairfrontier.runtime.thread import limited_threads
 
 PROGRAM = Path(__file__).with_name("peer") / "sensei.py"
 FEATURES, HIDDEN, CLASSES, FREE = 41, 100, 2, 3

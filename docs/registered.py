@@ -9,9 +9,9 @@ import typer
 from rich.text import Text
 
 from fairfrontier.cli.command import app
-from fairfrontier.metric.registry import METRICS
+from fairfrontier.models.registry import METHODS
+from fairfrontier.similarity.registry import METRICS
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.train.registry import METHODS
 
 DOCUMENTED = re.compile(r"^\.\. auto(?:class|function):: ((?:fairfrontier|papers)\.[\w.]+)$", re.M)
 

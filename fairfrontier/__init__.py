@@ -8,20 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairfrontier.audit.verb import audit as audit
-    from fairfrontier.choose.bundle import load_bundle
-    from fairfrontier.choose.explanation import explain
-    from fairfrontier.choose.scoring import score
+    from fairfrontier.auditing.audit import audit as audit
+    from fairfrontier.auditing.debiasing import fit_debiasing as debias
     from fairfrontier.choose.select import Study, select
-    from fairfrontier.debias.debiasing import fit_debiasing as debias
-    from fairfrontier.evaluate.verb import evaluate
-    from fairfrontier.metric.registry import learn
-    from fairfrontier.monitor.monitoring import run_monitor as monitor
+    from fairfrontier.deployment.bundle import load_bundle
+    from fairfrontier.deployment.explanation import explain
+    from fairfrontier.deployment.monitoring import run_monitor as monitor
+    from fairfrontier.deployment.scoring import score
+    from fairfrontier.metrics.verb import evaluate
+    from fairfrontier.models.registry import create, load_model
+    from fairfrontier.models.thresholds.model import post_process
     from fairfrontier.prepare.loader import load
     from fairfrontier.runner import run_study
+    from fairfrontier.similarity.registry import learn
     from fairfrontier.study.draft import init
-    from fairfrontier.train.postprocess.model import post_process
-    from fairfrontier.train.registry import create, load_model
 
 __all__ = [
     "Study",
@@ -43,28 +43,29 @@ __all__ = [
 ]
 
 _MODULES = {
+    "audit": "fairfrontier.auditing.audit",
+    "debias": "fairfrontier.auditing.debiasing:fit_debiasing",
+    "evaluate": "fairfrontier.metrics.verb",
+    "monitor": "fairfrontier.deployment.monitoring:run_monitor",
     "Study": "fairfrontier.choose.select",
-    "create": "fairfrontier.train.registry",
-    "explain": "fairfrontier.choose.explanation",
+    "create": "fairfrontier.models.registry",
+    "explain": "fairfrontier.deployment.explanation",
     "init": "fairfrontier.study.draft",
-    "learn": "fairfrontier.metric.registry",
+    "learn": "fairfrontier.similarity.registry",
     "load": "fairfrontier.prepare.loader",
-    "load_bundle": "fairfrontier.choose.bundle",
-    "load_model": "fairfrontier.train.registry",
-    "post_process": "fairfrontier.train.postprocess.model",
+    "load_bundle": "fairfrontier.deployment.bundle",
+    "load_model": "fairfrontier.models.registry",
+    "post_process": "fairfrontier.models.thresholds.model",
     "run_study": "fairfrontier.runner",
-    "score": "fairfrontier.choose.scoring",
+    "score": "fairfrontier.deployment.scoring",
     "select": "fairfrontier.choose.select",
 }
-# Python itself puts a package into the name that its parent has for it: these rooms are called.
-_ROOMS = ("audit", "debias", "evaluate", "monitor")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"{__name__}.{name}")
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        module, _, function = _MODULES[name].partition(":")
+        return getattr(import_module(module), function or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

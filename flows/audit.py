@@ -7,8 +7,8 @@ from typing import Any
 
 from prefect import flow
 
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.verb import FILES, check_options, list_passes
+from fairfrontier.auditing.audit import FILES, check_options, list_passes
+from fairfrontier.auditing.option import AuditConfig
 from flows.artifact import publish_audit
 from flows.table_progress import open_run
 from tasks.audit import examine, report

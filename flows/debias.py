@@ -7,9 +7,9 @@ from typing import Any
 
 from prefect import flow
 
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.debiasing import PASSES
-from fairfrontier.debias.files import FILES, check_options
+from fairfrontier.auditing.debiasing import PASSES
+from fairfrontier.auditing.decision_rows import FILES, check_options
+from fairfrontier.auditing.option import DebiasConfig
 from flows.artifact import publish_debiasing
 from flows.table_progress import open_run
 from tasks.debias import decide, fit_thresholds

@@ -10,8 +10,8 @@ from prefect import flow
 from prefect.events import emit_event
 from prefect.runtime import flow_run
 
-from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.monitoring import FILES, PASSES, check_options, mark_announced
+from fairfrontier.deployment.config import MonitorConfig
+from fairfrontier.deployment.monitoring import FILES, PASSES, check_options, mark_announced
 from fairfrontier.runtime.writer import holding
 from flows.artifact import publish_monitor
 from flows.table_progress import open_run

@@ -7,9 +7,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.audit import verb
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.subject import Findings, Progress
+from fairfrontier.auditing import audit as verb
+from fairfrontier.auditing.option import AuditConfig
+from fairfrontier.auditing.subject import Findings, Progress
 
 
 @task(task_run_name="audit {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
@@ -20,5 +20,5 @@ def examine(config: AuditConfig, progress: Progress) -> Findings:
 
 @task(task_run_name="report on {findings.config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
 def report(findings: Findings, started: float) -> dict[str, Any]:
-    """Write the results of an audit; see `fairfrontier.audit.verb.write`."""
+    """Write the results of an audit; see `fairfrontier.auditing.audit.write`."""
     return verb.write(findings, findings.config.folder, started)

@@ -7,9 +7,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.debiasing import Debiasing, Progress, fit_debiasing
-from fairfrontier.debias.files import write_debiasing
+from fairfrontier.auditing.debiasing import Debiasing, Progress, fit_debiasing
+from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.option import DebiasConfig
 
 
 @task(task_run_name="fit thresholds on {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import task
 
+from fairfrontier.models.fit.group import KIND, FitGroup
 from fairfrontier.study.stage import RunContext, fit_group
-from fairfrontier.train.fit.group import KIND, FitGroup
 from tasks.retry import is_infrastructure_fault
 
 if TYPE_CHECKING:

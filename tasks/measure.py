@@ -6,8 +6,8 @@ import pandas as pd
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from fairfrontier.models.fit.group import FitGroup
 from fairfrontier.study.stage import RunContext, measure_group
-from fairfrontier.train.fit.group import FitGroup
 from tasks.retry import is_infrastructure_fault
 
 

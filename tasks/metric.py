@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.metric.kept import MetricRequest
+from fairfrontier.similarity.kept import MetricRequest
 from fairfrontier.study.stage import RunContext, learn_metric
 
 

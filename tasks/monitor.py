@@ -7,8 +7,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.monitoring import MonitorFindings, Progress, watch, write_monitor
+from fairfrontier.deployment.config import MonitorConfig
+from fairfrontier.deployment.monitoring import MonitorFindings, Progress, watch, write_monitor
 
 
 @task(task_run_name="count {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)

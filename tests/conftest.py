@@ -21,6 +21,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.loans import loans as loans
+from tests.loans import raw as raw
 from tests.project import make_project
 
 # Shared machines stall now and then: a slow example is no fault.
@@ -33,35 +35,35 @@ ROOT = Path(__file__).resolve().parents[1]
 # What depends on the order in which matrix products are summed: marked blas.
 PRODUCTS = (
     "tests/benchmarks/test_noisy.py",
-    "tests/evaluate/certificate/",
-    "tests/metric/",
+    "tests/metrics/certificate/",
+    "tests/similarity/",
     "tests/papers/rival/",
-    "tests/train/baseline/",
-    "tests/train/individual/",
-    "tests/train/neural/",
-    "tests/train/noisy/test_estimator.py",
-    "tests/train/noisy/test_lagrangian.py",
-    "tests/train/noisy/test_problem.py",
+    "tests/models/baseline/",
+    "tests/models/individual/",
+    "tests/models/neural/",
+    "tests/models/noisy/test_estimator.py",
+    "tests/models/noisy/test_lagrangian.py",
+    "tests/models/noisy/test_problem.py",
     "tests/papers/rival/test_threshold_descent.py",
-    "tests/train/regression/",
+    "tests/models/regression/",
 )
 # Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, and
 # what scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
-    "tests/audit/test_subject.py",
+    "tests/auditing/test_subject.py",
     "tests/benchmarks/",
-    "tests/choose/test_bundle.py",
+    "tests/deployment/test_bundle.py",
     "tests/choose/test_choosing.py",
     "tests/choose/test_comparison.py",
-    "tests/choose/test_scoring.py",
+    "tests/deployment/test_scoring.py",
     "tests/choose/test_select.py",
     "tests/choose/test_tracking.py",
-    "tests/choose/test_view.py",
+    "tests/deployment/test_view.py",
     "tests/cli/test_apart.py",
     "tests/contracts/test_meaning.py",
     "tests/contracts/test_partitions.py",
     "tests/contracts/test_sklearn.py",
-    "tests/debias/test_files.py",
+    "tests/auditing/test_files.py",
     "tests/docs/",
     "tests/figure/",
     "tests/flows/test_audit.py",
@@ -69,7 +71,7 @@ PROCESSES = (
     "tests/flows/test_monitor.py",
     "tests/flows/test_reproduce.py",
     "tests/fuzz/",
-    "tests/monitor/test_monitoring.py",
+    "tests/deployment/test_monitoring.py",
     "tests/prepare/embedding/test_saved.py",
     "tests/prepare/test_collection.py",
     "tests/papers/figure/",
@@ -81,8 +83,8 @@ PROCESSES = (
     "tests/test_documents.py",
     "tests/test_release.py",
     "tests/test_runner.py",
-    "tests/train/individual/budro/test_collection.py",
-    "tests/train/regression/test_collection.py",
+    "tests/models/individual/budro/test_collection.py",
+    "tests/models/regression/test_collection.py",
 )
 # Their files share a Prefect server, or studies that take seconds: one process takes such a room.
 TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/papers/")
@@ -92,18 +94,18 @@ LONGEST = (
     "tests/test_notebooks.py",
     "tests/contracts/test_sklearn.py",
     "tests/test_runner.py",
-    "tests/train/individual/budro/test_collection.py",
-    "tests/debias/test_files.py",
+    "tests/models/individual/budro/test_collection.py",
+    "tests/auditing/test_files.py",
     "tests/test_documents.py",
     "tests/cli/",
-    "tests/train/fit/test_key.py",
+    "tests/models/fit/test_key.py",
     "tests/fuzz/",
     "tests/contracts/",
     "tests/prepare/test_collection.py",
-    "tests/train/regression/test_collection.py",
+    "tests/models/regression/test_collection.py",
     "tests/runtime/cluster",
     "tests/test_entry_points.py",
-    "tests/train/noisy/",
+    "tests/models/noisy/",
     "tests/papers/",
     "tests/figure/",
 )

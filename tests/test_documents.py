@@ -247,7 +247,7 @@ def test_verbs_of_the_manual(tmp_path):
 def test_method_in_two_files(tmp_path):
     blocks = read_blocks("CONTRIBUTING.md")
     source, described = blocks
-    assert source.startswith("fairfrontier/train/")
+    assert source.startswith("fairfrontier/models/")
     assert described == f"conf/methods/{Path(source).name.replace('.py', '.yaml')}"
     home = _make_home(
         tmp_path / "copy", "fairfrontier", "papers", "tasks", "flows", "tests", "pyproject.toml"

@@ -40,9 +40,9 @@ elsewhere = "elsewhere"
 
 import numpy as np
 
-from fairfrontier.train.base import Classifier, unit_weight
-from fairfrontier.train.persistence import State
-from fairfrontier.train.registry import method
+from fairfrontier.models.base import Classifier, unit_weight
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
 
 
 @method("majority")
@@ -68,7 +68,7 @@ class Majority(Classifier):
     "package/elsewhere/decided.py": '''
 """How many rows are decided at all."""
 
-from fairfrontier.evaluate.measure.registry import MeasureRow, measure
+from fairfrontier.metrics.measure.registry import MeasureRow, measure
 
 
 @measure("decided", what="How many rows are decided.")

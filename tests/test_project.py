@@ -42,25 +42,25 @@ UNFINISHED = re.compile("TO" + "DO|FIX" + "ME|X" + r"XX\b")
 UNSAFE = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 KERNELS = (
     "fairfrontier.runtime.arrays",
-    "fairfrontier.metric.explore",
-    "fairfrontier.metric.face",
+    "fairfrontier.similarity.explore",
+    "fairfrontier.similarity.face",
     "papers.rival.group_adversary",
-    "fairfrontier.train.individual.attack",
-    "fairfrontier.train.individual.budro.geometry",
-    "fairfrontier.train.individual.budro.entropic",
-    "fairfrontier.train.individual.budro.search",
-    "fairfrontier.train.individual.budro.transport",
-    "fairfrontier.train.neural.network",
-    "fairfrontier.train.noisy.noise",
-    "fairfrontier.train.noisy.assignment",
-    "fairfrontier.train.noisy.player",
-    "fairfrontier.train.noisy.rate",
+    "fairfrontier.models.individual.attack",
+    "fairfrontier.models.individual.budro.geometry",
+    "fairfrontier.models.individual.budro.entropic",
+    "fairfrontier.models.individual.budro.search",
+    "fairfrontier.models.individual.budro.transport",
+    "fairfrontier.models.neural.network",
+    "fairfrontier.models.noisy.noise",
+    "fairfrontier.models.noisy.assignment",
+    "fairfrontier.models.noisy.player",
+    "fairfrontier.models.noisy.rate",
     "papers.rival.ideal",
-    "fairfrontier.train.postprocess.ramp",
-    "fairfrontier.train.postprocess.rule",
-    "fairfrontier.train.postprocess.threshold",
-    "fairfrontier.train.regression.grid",
-    "fairfrontier.train.regression.loss",
+    "fairfrontier.models.thresholds.ramp",
+    "fairfrontier.models.thresholds.rule",
+    "fairfrontier.models.thresholds.threshold",
+    "fairfrontier.models.regression.grid",
+    "fairfrontier.models.regression.loss",
 )
 
 
@@ -141,7 +141,7 @@ def test_the_verbs_need_no_prefect():
         "import sys\n"
         "import fairfrontier as ff\n"
         "assert all(callable(getattr(ff, name)) for name in ff.__all__)\n"
-        "from fairfrontier.train.registry import METHODS\n"
+        "from fairfrontier.models.registry import METHODS\n"
         "assert METHODS.all()\n"
         "assert 'prefect' not in sys.modules\n"
     )

@@ -19,16 +19,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.noisy import run_noisy_audit
-from fairfrontier.audit.verb import write as write_audit
+from fairfrontier.auditing.audit import write as write_audit
+from fairfrontier.auditing.debiasing import fit_debiasing
+from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.select import Study, export_choice
 from fairfrontier.cli.command import show_frontier
 from fairfrontier.cli.upkeep.cleaning import clean, list_items
 from fairfrontier.cli.upkeep.config import CleanConfig
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.debiasing import fit_debiasing
-from fairfrontier.debias.files import write_debiasing
+from fairfrontier.models.baseline.linear import Linear
+from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -36,10 +37,8 @@ from fairfrontier.study.option import RunOptions
 from fairfrontier.study.results import NO_MODEL
 from fairfrontier.study.run import start_study
 from fairfrontier.study.stage import SilentObserver
-from fairfrontier.train.baseline.linear import Linear
-from fairfrontier.train.registry import load_model
-from tests.audit.noisy_rows import make_table as make_decisions
-from tests.debias.scored import make_scores
+from tests.auditing.noisy_rows import make_table as make_decisions
+from tests.auditing.scored import make_scores
 from tests.project import DATASET, STUDY, environment, make_project, make_table
 from tests.report.test_explorer import read_data
 

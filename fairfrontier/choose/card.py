@@ -16,11 +16,12 @@ import pandas as pd
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fairfrontier.choose.answer import judge
-from fairfrontier.choose.explanation import COLUMNS_AT_MOST, Explanation, draw_explanation
 from fairfrontier.choose.query import write_bounds
 from fairfrontier.choose.select import Export, find_passed
-from fairfrontier.evaluate.verb import leave_out_small, tabulate
+from fairfrontier.deployment.answer import judge
+from fairfrontier.deployment.explanation import COLUMNS_AT_MOST, Explanation, draw_explanation
+from fairfrontier.metrics.verb import leave_out_small, tabulate
+from fairfrontier.models.prediction import predict_part, task_of
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.split import Part
@@ -36,7 +37,6 @@ from fairfrontier.report.finding import (
 )
 from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.study.frontier import name_measures
-from fairfrontier.train.prediction import predict_part, task_of
 
 if TYPE_CHECKING:
     from fairfrontier.choose.select import Choice, MixedChoice

@@ -12,12 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.choose.bundle import MANIFEST, ClassifierBundle
 from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
-from fairfrontier.choose.config import ROWS, SelectConfig
-from fairfrontier.choose.explanation import draw_rows, explain, fill
+from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
+from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle
+from fairfrontier.deployment.config import ROWS
+from fairfrontier.deployment.explanation import draw_rows, explain, fill
 from fairfrontier.figure.frontier import list_swept
 from fairfrontier.prepare.config.section import is_address
 from fairfrontier.runtime.errors import ConfigError, StoreError

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from fairfrontier.choose.answer import TOLERANCE, find_mixture, list_margins
 from fairfrontier.choose.config import IDEAL, KNEE, read_policy
-from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.interval import (
+from fairfrontier.deployment.answer import TOLERANCE, find_mixture, list_margins
+from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.statistic.interval import (
     Shares,
     bonferroni,
     clopper_pearson,
@@ -20,7 +20,7 @@ from fairfrontier.evaluate.statistic.interval import (
     propagate_imprecision,
     widen,
 )
-from fairfrontier.evaluate.statistic.rate import NAMES, TNR, TPR
+from fairfrontier.metrics.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, orient

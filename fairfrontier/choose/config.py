@@ -6,29 +6,17 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.option import (
-    File,
-    Name,
-    Names,
-    ProjectOptions,
-    ResultOptions,
-    Seed,
-    name_table,
-)
+from fairfrontier.runtime.option import Name, Seed
 from fairfrontier.study.option import StudyOptions
 
 KNEE, IDEAL, WITHIN = "knee", "closest-to-ideal", "least-disparity-within"
 NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"
-
-
-# Rows that are explained by default.
-ROWS = 1_000
 
 
 def read_policy(text: str) -> tuple[str, float]:
@@ -95,51 +83,6 @@ class SelectConfig(StudyOptions):
                 shown = name_path(value) if isinstance(value, Path) else str(value)
                 words += [option] if value is True else [option, shown]
         return words
-
-
-class ScoreConfig(ProjectOptions):
-    """What is decided on: the options of a command."""
-
-    bundle: File = Field(description="The folder of a bundle.")
-    table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
-    out: File = Field(
-        default=Path("decisions.parquet"), description="The file of decisions, Parquet."
-    )
-    row_id: Name | None = Field(
-        default=None, description="Column of row ids, in place of the bundle's."
-    )
-    keep: Names = Field(
-        default=(), description="Columns of the table that are copied beside the decisions."
-    )
-    drop_refused: bool = Field(
-        default=False, description="Leave refused rows out of the file, as an audit needs it."
-    )
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return self.table.name
-
-
-class ExplainConfig(ResultOptions):
-    """Which bundle's scores are explained, on which rows: the options of a command."""
-
-    command: ClassVar[str] = "explain"
-
-    bundle: File = Field(description="The folder of a bundle.")
-    table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
-    accepted: Name | None = Field(
-        default=None,
-        description="Which of several classes is explained; the favourable one by default.",
-    )
-    rows: int = Field(
-        default=ROWS, ge=1, description="Rows that are explained; of more, so many are drawn."
-    )
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return name_table(self.table)
 
 
 class LogConfig(StudyOptions):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import split_name
 

@@ -15,8 +15,6 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from fairfrontier.choose.answer import TOLERANCE, Mixture
-from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, list_facts, make_bundle
 from fairfrontier.choose.comparison import (
     Compared,
     apply_policy,
@@ -26,10 +24,14 @@ from fairfrontier.choose.comparison import (
 )
 from fairfrontier.choose.config import read_policy
 from fairfrontier.choose.query import write_bounds
-from fairfrontier.choose.view import describe_reference
-from fairfrontier.evaluate.verb import evaluate
-from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.metric.kept import MetricRequest, load_metric
+from fairfrontier.deployment.answer import TOLERANCE, Mixture
+from fairfrontier.deployment.bundle import FORMAT, Bundle, ClassifierBundle, list_facts, make_bundle
+from fairfrontier.deployment.view import describe_reference
+from fairfrontier.metrics.verb import evaluate
+from fairfrontier.models.fit.group import KIND
+from fairfrontier.models.prediction import task_of
+from fairfrontier.models.registry import load_model
+from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.loader import FittedTable, SplitRequest, fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -41,13 +43,11 @@ from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
+from fairfrontier.similarity.fair_metric import FairMetric
+from fairfrontier.similarity.kept import MetricRequest, load_metric
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
-from fairfrontier.train.fit.group import KIND
-from fairfrontier.train.postprocess.model import PostProcessed
-from fairfrontier.train.prediction import task_of
-from fairfrontier.train.registry import load_model
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.choose.bundle import MANIFEST, load_bundle
 from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
 from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
+from fairfrontier.deployment.bundle import MANIFEST, load_bundle
 from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.store import hash_file

@@ -39,7 +39,7 @@ def _list_datasets(home: Path) -> list[dict[str, Any]]:
 
 
 def _list_methods(_: Path) -> list[dict[str, Any]]:
-    from fairfrontier.train.registry import METHODS
+    from fairfrontier.models.registry import METHODS
 
     return [
         {
@@ -55,7 +55,7 @@ def _list_methods(_: Path) -> list[dict[str, Any]]:
 
 
 def _list_metrics(_: Path) -> list[dict[str, Any]]:
-    from fairfrontier.metric.registry import METRICS
+    from fairfrontier.similarity.registry import METRICS
 
     return [
         {"name": name, "about": _first_line(learner)} for name, learner in METRICS.all().items()
@@ -63,7 +63,7 @@ def _list_metrics(_: Path) -> list[dict[str, Any]]:
 
 
 def _list_measures(_: Path) -> list[dict[str, Any]]:
-    from fairfrontier.evaluate.measure.registry import MEASURES
+    from fairfrontier.metrics.measure.registry import MEASURES
 
     return [
         {

@@ -78,12 +78,12 @@ def prepare(config: PrepareConfig) -> None:
 
 
 command_from(app, "fairfrontier.choose.config:SelectConfig", "study", "query")(select)
-command_from(app, "fairfrontier.choose.config:ScoreConfig", "bundle", "table")(score)
-command_from(app, "fairfrontier.choose.config:ExplainConfig", "bundle", "table")(explain)
+command_from(app, "fairfrontier.deployment.config:ScoreConfig", "bundle", "table")(score)
+command_from(app, "fairfrontier.deployment.config:ExplainConfig", "bundle", "table")(explain)
 command_from(app, "fairfrontier.choose.config:LogConfig", "study")(log)
-command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
-command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
-command_from(app, "fairfrontier.monitor.config:MonitorConfig", "bundle", "table")(monitor)
+command_from(app, "fairfrontier.auditing.option:DebiasConfig", "table")(debias)
+command_from(app, "fairfrontier.auditing.option:AuditConfig", "table")(audit)
+command_from(app, "fairfrontier.deployment.config:MonitorConfig", "bundle", "table")(monitor)
 
 
 command_from(app, "fairfrontier.cli.upkeep.config:CleanConfig")(clean)

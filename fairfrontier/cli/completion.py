@@ -69,7 +69,7 @@ def _find_kinds(_: Any, __: Path) -> Iterable[str]:
 
 
 def _find_limits(_: Any, __: Path) -> Iterable[str]:
-    from fairfrontier.monitor.config import LIMITED
+    from fairfrontier.deployment.config import LIMITED
 
     # Shells split words at a colon: the attribute is typed.
     return [name.removesuffix(":") for name in LIMITED]

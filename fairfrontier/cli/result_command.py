@@ -17,11 +17,10 @@ from fairfrontier.runtime.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fairfrontier.audit.config import AuditConfig
-    from fairfrontier.choose.config import ExplainConfig, ScoreConfig, SelectConfig
-    from fairfrontier.choose.scoring import Scored
-    from fairfrontier.debias.config import DebiasConfig
-    from fairfrontier.monitor.config import MonitorConfig
+    from fairfrontier.auditing.option import AuditConfig, DebiasConfig
+    from fairfrontier.choose.config import SelectConfig
+    from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig
+    from fairfrontier.deployment.scoring import Scored
 
 ROWS_AT_MOST = 24
 # The exit code where a limit is exceeded.
@@ -34,8 +33,8 @@ def audit(config: AuditConfig) -> None:
 
     The exit code is 4 when a limit is exceeded.
     """
-    from fairfrontier.audit.verb import audit as run_audit
-    from fairfrontier.audit.verb import check_options, list_passes, write
+    from fairfrontier.auditing.audit import audit as run_audit
+    from fairfrontier.auditing.audit import check_options, list_passes, write
     from fairfrontier.cli.progress import show_passes
 
     started = time.monotonic()
@@ -199,9 +198,9 @@ def _tabulate(conclusions: list[dict[str, Any]], budget: float) -> pd.DataFrame:
 
 def debias(config: DebiasConfig) -> None:
     """Turn any model's scores into decisions of equal rates between groups."""
+    from fairfrontier.auditing.debiasing import PASSES, fit_debiasing
+    from fairfrontier.auditing.decision_rows import check_options, write_debiasing
     from fairfrontier.cli.progress import show_passes
-    from fairfrontier.debias.debiasing import PASSES, fit_debiasing
-    from fairfrontier.debias.files import check_options, write_debiasing
 
     started = time.monotonic()
     with show_passes(config, check_options, PASSES) as progress:
@@ -214,7 +213,7 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
     """Print the bias before and after, on the reported rows."""
     import pandas as pd
 
-    from fairfrontier.debias.tally import describe_doubt
+    from fairfrontier.auditing.tally import describe_doubt
 
     shown: dict[str, dict[str, str]] = {}
     for bias in summary["bias"]:
@@ -249,7 +248,7 @@ def monitor(config: MonitorConfig) -> None:
     The exit code is 4 when there is an alarm, from an earlier period too.
     """
     from fairfrontier.cli.progress import show_passes
-    from fairfrontier.monitor.monitoring import PASSES, check_options, watch, write_monitor
+    from fairfrontier.deployment.monitoring import PASSES, check_options, watch, write_monitor
     from fairfrontier.runtime.writer import holding
 
     started = time.monotonic()
@@ -390,9 +389,9 @@ KINDS_AT_MOST = 6
 @apart(lambda config: config.bundle)
 def score(config: ScoreConfig) -> None:
     """Decide on the raw rows of a table, with a bundle that select wrote."""
-    from fairfrontier.choose.scoring import PASSES
-    from fairfrontier.choose.scoring import score as decide
     from fairfrontier.cli.progress import PassProgress
+    from fairfrontier.deployment.scoring import PASSES
+    from fairfrontier.deployment.scoring import score as decide
 
     log_to_terminal()
     with (
@@ -442,14 +441,14 @@ def explain(config: ExplainConfig) -> None:
     """Say which columns a bundle's scores are made of, for all rows and by group."""
     import pandas as pd
 
-    from fairfrontier.choose.explanation import (
+    from fairfrontier.cli.progress import show_passes
+    from fairfrontier.deployment.explanation import (
         COLUMNS_AT_MOST,
         PASSES,
         check_options,
         explain_table,
         write_explanation,
     )
-    from fairfrontier.cli.progress import show_passes
     from fairfrontier.report.finding import show_number
 
     with show_passes(config, check_options, PASSES) as progress:

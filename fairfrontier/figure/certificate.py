@@ -12,9 +12,6 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from fairfrontier.evaluate.certificate.adversarial_gap import Gap, GapCertificate
-from fairfrontier.evaluate.certificate.source_row import decode_rows, read_source_rows
-from fairfrontier.evaluate.certificate.worst_move import Pair, describe_moves, list_worst_moves
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -24,6 +21,14 @@ from fairfrontier.figure.frontier import (
     list_swept,
     open_figure,
 )
+from fairfrontier.metrics.certificate.adversarial_gap import Gap, GapCertificate
+from fairfrontier.metrics.certificate.source_row import decode_rows, read_source_rows
+from fairfrontier.metrics.certificate.worst_move import Pair, describe_moves, list_worst_moves
+from fairfrontier.models.fit.group import KIND, FitGroup, Member, load_split, read_facts
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.fit.training import read_scores
+from fairfrontier.models.prediction import Prediction
+from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
@@ -32,11 +37,6 @@ from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.frontier import list_fits
 from fairfrontier.study.points import certify_losses, load_certified
-from fairfrontier.train.fit.group import KIND, FitGroup, Member, load_split, read_facts
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.fit.training import read_scores
-from fairfrontier.train.prediction import Prediction
-from fairfrontier.train.registry import load_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

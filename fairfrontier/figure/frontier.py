@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import read_plain
 from fairfrontier.study.config import split_name

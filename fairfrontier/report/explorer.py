@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.interval import wilson
-from fairfrontier.evaluate.statistic.rate import BINS, SUMS, divide
 from fairfrontier.figure.frontier import MARKERS, choose_looks, greater_is_better, name_measure
+from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.statistic.interval import wilson
+from fairfrontier.metrics.statistic.rate import BINS, SUMS, divide
 from fairfrontier.report.finding import name_pool, show_setting
 from fairfrontier.report.summary import aims_at_individuals, find_groups
 from fairfrontier.runtime.store import Store
@@ -225,7 +225,7 @@ def list_commands(
     for row in [] if models is None else models.to_dict("records"):
         lines = ["import fairfrontier as ff", f"ff.load_model({row['model']!r})"]
         if row["post_processor"]:
-            lines[0] += "\nfrom fairfrontier.train.postprocess.model import PostProcessed"
+            lines[0] += "\nfrom fairfrontier.models.thresholds.model import PostProcessed"
             lines[1] = f"PostProcessed({lines[1]}, ff.load_model({row['post_processor']!r}))"
         commands.setdefault((row["method"], row["setting"]), "\n".join(lines))
     return commands

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.models.fit.group import FitGroup, load_split
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.feature import list_changes
 from fairfrontier.report.finding import list_versions
@@ -22,8 +24,6 @@ from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, orient, summarise
 from fairfrontier.study.results import StudyResults
-from fairfrontier.train.fit.group import FitGroup, load_split
-from fairfrontier.train.registry import METHODS
 
 
 def build_summary(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fairfrontier.runtime.config import Model
+from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import check_links, find_home, read_path
 from fairfrontier.runtime.text_file import is_plain
@@ -32,6 +32,35 @@ def locate(name: str) -> str:
 def split_names(value: Any) -> Any:
     """Return the names in a comma-separated string; anything else unchanged."""
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+def read_numbers(what: str, mend: str) -> BeforeValidator:
+    """Return a validator that reads a text such as a=0.8,b=0.2; names may contain = and commas."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        numbers: dict[str, float] = {}
+        pieces = value.split(",")
+        while pieces:
+            item = pieces.pop(0)
+            while (found := _read_pair(item)) is None and pieces:
+                item = f"{item},{pieces.pop(0)}"
+            if found is None or found[0] in numbers:
+                raise fault(f"{item.strip()!r} is no {what}", mend)
+            numbers[found[0]] = found[1]
+        return numbers
+
+    return BeforeValidator(read)
+
+
+def _read_pair(item: str) -> tuple[str, float] | None:
+    """Return the name and the number of NAME=NUMBER; None for another text."""
+    name, _, text = (part.strip() for part in item.rpartition("="))
+    try:
+        return (name, float(text)) if name else None
+    except ValueError:
+        return None
 
 
 # The file that lists those of a bundle.
@@ -223,10 +252,10 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> 
             path for path in there if not _is_own(path, command)
         ],
     }
-    for fault, paths in found.items():
+    for harm, paths in found.items():
         for path in paths:
             raise ConfigError(
-                f"The results in {min(files).parent} would {fault}: {path.resolve()}.", mend
+                f"The results in {min(files).parent} would {harm}: {path.resolve()}.", mend
             )
 
 

@@ -48,7 +48,7 @@ def source_digest(
     Parameters
     ----------
     modules : iterable of str
-        Dotted names, in any order, e.g. ``"fairfrontier.train.individual.sensr"``; for one of
+        Dotted names, in any order, e.g. ``"fairfrontier.models.individual.sensr"``; for one of
         another distribution imports of that package are followed, too, and the versions count of
         that distribution and of those that any file of the package imports.
     within : iterable of str

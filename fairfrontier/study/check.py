@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fairfrontier.models.fit.group import FitGroup
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.plan import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -17,7 +18,6 @@ from fairfrontier.study.objective import list_whole
 from fairfrontier.study.read import read_study
 from fairfrontier.study.reproduction import find_laboratory
 from fairfrontier.study.resolve import ResolvedStudy, resolve
-from fairfrontier.train.fit.group import FitGroup
 
 
 def check(resolved: ResolvedStudy) -> None:
@@ -53,14 +53,14 @@ def names_levels(study: StudyConfig) -> bool:
 
 def _is_signed(name: str) -> bool:
     """Return whether a measure is one level's value minus that of the attribute's other level."""
-    from fairfrontier.evaluate.measure.registry import MEASURES
+    from fairfrontier.metrics.measure.registry import MEASURES
 
     return MEASURES.all()[split_name(name)[0]].direction == "zero"
 
 
 def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]]) -> None:
     """Raise a ConfigError for a level that the dataset's attributes lack, or a gap of several."""
-    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
 
     for key, name in _list_mentions(study):
         measure, group = split_name(name)
@@ -109,9 +109,9 @@ def _list_mentions(study: StudyConfig, where: str = "") -> Iterator[tuple[str, s
 
 
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
-    from fairfrontier.evaluate.certificate.certificate import name_budget
-    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
-    from fairfrontier.evaluate.verb import list_groups
+    from fairfrontier.metrics.certificate.certificate import name_budget
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.verb import list_groups
 
     known = MEASURES.all()
     task = dataset.label.task

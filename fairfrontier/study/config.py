@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from fairfrontier.models.objective import COST_MEASURE, OWN, read_costs
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import list_names
-from fairfrontier.train.objective import COST_MEASURE, OWN, read_costs
 
 Block = Literal["frontier", "published"]
 # A table or figure of a paper: budro.table2.

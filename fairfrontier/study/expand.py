@@ -12,13 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from fairfrontier.models.fit.group import KIND, FitGroup, Member
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.config import Block
 from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy
-from fairfrontier.train.fit.group import KIND, FitGroup, Member
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.registry import METHODS
 
 # The most models trained together: more are hardly faster, and a long sweep would leave cores idle.
 BATCH_SIZE = 5

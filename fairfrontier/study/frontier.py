@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import Block, split_name

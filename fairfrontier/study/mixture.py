@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.statistic.rate import AGGREGATIONS, NAMES, RATES, aggregate_rates
+from fairfrontier.metrics.statistic.rate import AGGREGATIONS, NAMES, RATES, aggregate_rates
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, name_measures, orient
 

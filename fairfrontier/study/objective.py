@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fairfrontier.models.objective import OWN, RANKED, Objective, list_serving
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.config import StudyConfig, split_name
-from fairfrontier.train.objective import OWN, RANKED, Objective, list_serving
 
 if TYPE_CHECKING:
-    from fairfrontier.train.base import Estimator
+    from fairfrontier.models.base import Estimator
 
 COSTS = "{costs: {false_positive: 1, false_negative: 5}}"
 # Measures that need these have no value of all rows, or none in every study.
@@ -27,7 +27,7 @@ def find_objective(study: StudyConfig, dataset: DatasetConfig, where: str) -> Ob
 
     A ConfigError refuses what is no objective of the dataset's task; ``where`` is the study's file.
     """
-    from fairfrontier.evaluate.measure.registry import MEASURES
+    from fairfrontier.metrics.measure.registry import MEASURES
 
     objective, task = study.objective, dataset.label.task
     if objective == OWN:
@@ -65,8 +65,8 @@ def list_objectives(task: Task) -> list[str]:
 
 def list_whole(task: Task) -> list[str]:
     """Return the measures of a task that have a value of all rows, which can be good or bad."""
-    from fairfrontier.evaluate.measure.registry import MEASURES
-    from fairfrontier.evaluate.verb import list_groups
+    from fairfrontier.metrics.measure.registry import MEASURES
+    from fairfrontier.metrics.verb import list_groups
 
     return sorted(
         name
@@ -92,7 +92,7 @@ def serve(
     serving = list_serving(objective, method)
     costs = isinstance(objective, Mapping) and "objective" in serving and "objective" not in own
     if costs and not _takes(method, objective):
-        from fairfrontier.train.postprocess.base import PostProcessor
+        from fairfrontier.models.thresholds.base import PostProcessor
 
         rule = issubclass(method, PostProcessor)
         other = "Choose group_thresholds, which serves costs, or give" if rule else "Give"

@@ -9,14 +9,22 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
-from fairfrontier.evaluate.certificate.box import bound_part
-from fairfrontier.evaluate.certificate.certificate import certify_part
-from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.statistic.rate import SUMS, count_scores
-from fairfrontier.evaluate.verb import COLUMNS, tabulate
-from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.metric.kept import digest_metric, load_metric
+from fairfrontier.metrics.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
+from fairfrontier.metrics.certificate.box import bound_part
+from fairfrontier.metrics.certificate.certificate import certify_part
+from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.statistic.rate import SUMS, count_scores
+from fairfrontier.metrics.verb import COLUMNS, tabulate
+from fairfrontier.models.fit.fitting import fit
+from fairfrontier.models.fit.group import KIND as FIT
+from fairfrontier.models.fit.group import FitGroup, Member, load_split, read_facts
+from fairfrontier.models.fit.key import WITHIN as TRAINING
+from fairfrontier.models.fit.key import WITHOUT, key
+from fairfrontier.models.fit.training import read_scores
+from fairfrontier.models.neural.estimator import NeuralNetwork
+from fairfrontier.models.objective import read_costs
+from fairfrontier.models.prediction import Prediction, check_features, task_of
+from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.loader import digest_split
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.prepare.table.frame import read_result
@@ -24,21 +32,13 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.version import version
+from fairfrontier.similarity.fair_metric import FairMetric
+from fairfrontier.similarity.kept import digest_metric, load_metric
 from fairfrontier.study.results import SCHEMA
-from fairfrontier.train.fit.fitting import fit
-from fairfrontier.train.fit.group import KIND as FIT
-from fairfrontier.train.fit.group import FitGroup, Member, load_split, read_facts
-from fairfrontier.train.fit.key import WITHIN as TRAINING
-from fairfrontier.train.fit.key import WITHOUT, key
-from fairfrontier.train.fit.training import read_scores
-from fairfrontier.train.neural.estimator import NeuralNetwork
-from fairfrontier.train.objective import read_costs
-from fairfrontier.train.prediction import Prediction, check_features, task_of
-from fairfrontier.train.registry import load_model
 
 KIND = "points"
 # The code that measures: the evaluation, and the modules below that compute for it.
-WITHIN = ("fairfrontier.evaluate", *TRAINING)
+WITHIN = ("fairfrontier.metrics", *TRAINING)
 LIBRARIES = ("numpy", "pandas", "scipy", "xgboost-cpu")
 
 

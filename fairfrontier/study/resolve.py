@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from fairfrontier.models.objective import Objective
 from fairfrontier.prepare.config.dataset import (
     DatasetConfig,
     read_dataset,
@@ -36,10 +37,9 @@ from fairfrontier.study.config import (
 )
 from fairfrontier.study.objective import find_objective, serve
 from fairfrontier.study.reproduction import find_laboratory
-from fairfrontier.train.objective import Objective
 
 if TYPE_CHECKING:
-    from fairfrontier.train.base import Estimator
+    from fairfrontier.models.base import Estimator
 
 
 # Arguments that a YAML gives to a method or a fair metric, checked against its signature.
@@ -166,7 +166,7 @@ class Resolver:
     """Looks up the names in the rows of a study, and expands them."""
 
     def __init__(self, study: StudyConfig, home: Path, where: str) -> None:
-        from fairfrontier.train.registry import METHODS
+        from fairfrontier.models.registry import METHODS
 
         self.study, self.home, self.where = study, home, where
         self.methods = METHODS
@@ -316,7 +316,7 @@ class Resolver:
         if row is None:
             yield None, {}
             return
-        from fairfrontier.train.postprocess.base import PostProcessor
+        from fairfrontier.models.thresholds.base import PostProcessor
 
         where = f"{key}.then"
         method = self.methods.get(row.method)
@@ -376,7 +376,7 @@ def _certificate(study: StudyConfig, where: str) -> dict[str, Any] | None:
     """Return what is certified: of the validation part only if the frontier or a claim reads it."""
     if study.certificate is None:
         return None
-    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
 
     part, laboratory = "validation", find_laboratory(study)
     mentions = laboratory.list_mentions(study, where) if laboratory else ()
@@ -398,7 +398,7 @@ def _make_model(
     method: type[Estimator], parameters: Mapping[str, Any], dataset: DatasetConfig, key: str
 ) -> Estimator:
     """Return an untrained model, so that invalid values are refused before anything is trained."""
-    from fairfrontier.train.registry import name_columns
+    from fairfrontier.models.registry import name_columns
 
     named = name_columns(method, parameters, list(dataset.groups), dataset.dataset, key)
     # What names attributes is turned into their columns when the split is known.
@@ -433,7 +433,7 @@ def _sweep(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _check_metric(metric: Mapping[str, Any], key: str) -> None:
     """Refuse a fair metric or parameter that does not exist."""
-    from fairfrontier.metric.registry import METRICS
+    from fairfrontier.similarity.registry import METRICS
 
     known = METRICS.all()
     name = metric.get("name", "")

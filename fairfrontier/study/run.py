@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from fairfrontier.metric.kept import knows_metric
+from fairfrontier.models.fit.group import KIND, FitGroup, read_facts
+from fairfrontier.models.fit.key import key
 from fairfrontier.prepare.loader import knows_split
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.executor import computing_on
@@ -33,6 +34,7 @@ from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.source import file_digest
 from fairfrontier.runtime.store import Store, canonical_json, hash_file, open_store
 from fairfrontier.runtime.writer import check_folder
+from fairfrontier.similarity.kept import knows_metric
 from fairfrontier.study.check import load_study, names_levels, refuse_certificates, refuse_levels
 from fairfrontier.study.config import MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.drawing import list_files
@@ -53,8 +55,6 @@ from fairfrontier.study.stage import (
     name_split,
     takes_cluster,
 )
-from fairfrontier.train.fit.group import KIND, FitGroup, read_facts
-from fairfrontier.train.fit.key import key
 
 # The outcome of a search in the store: a second run finds its fits without a search.
 SEARCH = "search"

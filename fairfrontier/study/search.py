@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.models.baseline.learner import explain_refusal
 from fairfrontier.runtime.errors import (
     ClusterError,
     ConfigError,
@@ -40,7 +41,6 @@ from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import ResolvedStudy, Resolver
 from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED
 from fairfrontier.study.stage import InterruptedRun
-from fairfrontier.train.baseline.learner import explain_refusal
 
 if TYPE_CHECKING:
     import optuna

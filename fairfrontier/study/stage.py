@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from fairfrontier.metric.kept import MetricRequest, digest_metric
+from fairfrontier.models.fit.fitting import fit_with_warnings
+from fairfrontier.models.fit.group import FitGroup, find_metric
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.encoder import determine_encoder
 from fairfrontier.prepare.loader import SplitRequest, digest_split
@@ -21,10 +23,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.thread import call_limited
+from fairfrontier.similarity.kept import MetricRequest, digest_metric
 from fairfrontier.study.points import tabulate_group
-from fairfrontier.train.fit.fitting import fit_with_warnings
-from fairfrontier.train.fit.group import FitGroup, find_metric
-from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.certificate import refuse_regressions, spread_labels
 from fairfrontier.figure.frontier import (
     COLOURS,
@@ -27,6 +26,7 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.study.config import split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 from papers.figure.accuracy_bin import (

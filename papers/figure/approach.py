@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.registry import METHODS
 from papers.figure.classifier import ClassifierRow, list_rows
 
 # The methods' names are this prefix and an approach.

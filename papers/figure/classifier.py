@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.figure.certificate import StoredModel, list_stored
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.thresholds.base import read_scores
+from fairfrontier.models.thresholds.calibration import Calibration
+from fairfrontier.models.thresholds.threshold import ThresholdProblem, build_problem
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.postprocess.base import read_scores
-from fairfrontier.train.postprocess.calibration import Calibration
-from fairfrontier.train.postprocess.threshold import ThresholdProblem, build_problem
 
 THRESHOLDS = "randomized_threshold"
 

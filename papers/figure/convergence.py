@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, label_point, open_figure
+from fairfrontier.models.thresholds.ramp import solve_exact
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.postprocess.ramp import solve_exact
 from papers.figure.classifier import list_classifiers, refuse_dataset, score_part
 from papers.rival.threshold_descent import solve_sgd
 

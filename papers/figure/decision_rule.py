@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairfrontier.figure.frontier import COLOURS, encode_png, open_figure
+from fairfrontier.models.thresholds.model import require_calibration
+from fairfrontier.models.thresholds.ramp import solve_exact
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.postprocess.model import require_calibration
-from fairfrontier.train.postprocess.ramp import solve_exact
 from papers.figure.classifier import (
     Classifier,
     Scored,

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.loss import LOSSES, compute_absolute, compute_square, expect_loss
-from fairfrontier.evaluate.measure.registry import MEASURES, Audit
-from fairfrontier.evaluate.statistic.interval import Z
 from fairfrontier.figure.certificate import StoredModel, list_stored
 from fairfrontier.figure.frontier import (
     GREY,
@@ -26,6 +23,9 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
+from fairfrontier.metrics.measure.loss import LOSSES, compute_absolute, compute_square, expect_loss
+from fairfrontier.metrics.measure.registry import MEASURES, Audit
+from fairfrontier.metrics.statistic.interval import Z
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json

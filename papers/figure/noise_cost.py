@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairfrontier.figure.frontier import GREY, INK, Looks, choose_looks, encode_png, open_figure
+from fairfrontier.models.noisy.problem import TOLERANCE
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.noisy.problem import TOLERANCE
 from papers.figure.approach import (
     DRO,
     INNER,

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairfrontier.figure.frontier import Looks, choose_looks, encode_png, open_figure
+from fairfrontier.models.fit.group import KIND, read_facts
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.expand import Planned
-from fairfrontier.train.fit.group import KIND, read_facts
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.statistic.interval import newcombe
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -19,6 +18,7 @@ from fairfrontier.figure.frontier import (
     label_point,
     open_figure,
 )
+from fairfrontier.metrics.statistic.interval import newcombe
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure

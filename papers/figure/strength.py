@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.certificate import refuse_regressions
 from fairfrontier.figure.frontier import (
     HEADING,
@@ -23,6 +22,7 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig, split_name

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.worst_move import Move, recall_last_moves
 from fairfrontier.figure.certificate import StoredModel, list_stored
 from fairfrontier.figure.frontier import (
     COLOURS,
@@ -20,15 +19,16 @@ from fairfrontier.figure.frontier import (
     make_key,
     open_figure,
 )
-from fairfrontier.metric.kept import load_metric
+from fairfrontier.metrics.certificate.worst_move import Move, recall_last_moves
+from fairfrontier.models.individual.budro.estimator import BuDRO
+from fairfrontier.models.prediction import check_features
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import REST
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.similarity.kept import load_metric
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.individual.budro.estimator import BuDRO
-from fairfrontier.train.prediction import check_features
-from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

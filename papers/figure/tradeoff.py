@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 from sklearn.base import clone
 
-from fairfrontier.train.postprocess.choice import trace_budgets
-from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from fairfrontier.models.thresholds.choice import trace_budgets
+from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
 from papers.figure.classifier import Scored
 from papers.rival.hardt import Hardt
 from papers.rival.reject_option import GRID, trace_curve

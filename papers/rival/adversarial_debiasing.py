@@ -8,14 +8,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.prepare.split import Task
-from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.baseline.nn import BaseNet
-from fairfrontier.train.group import take_attribute
-from fairfrontier.train.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
-from fairfrontier.train.neural.network import (
+from fairfrontier.models.baseline.nn import BaseNet
+from fairfrontier.models.group import take_attribute
+from fairfrontier.models.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
+from fairfrontier.models.neural.network import (
     Adam,
     Network,
     by_models,
@@ -24,7 +20,11 @@ from fairfrontier.train.neural.network import (
     loss_slope,
     parameter_gradient,
 )
-from fairfrontier.train.registry import method
+from fairfrontier.models.registry import method
+from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.seeds import derive_generator
 from papers.rival.group_adversary import (
     ABSENT,
     CRITERIA,

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from fairfrontier.models.individual.attack import penalised_gradient
+from fairfrontier.models.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
+from fairfrontier.models.neural.network import Network
+from fairfrontier.models.registry import method
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.individual.attack import penalised_gradient
-from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
-from fairfrontier.train.neural.network import Network
-from fairfrontier.train.registry import method
 
 Array = Any
 # Rows whose versions are looked at before training.

@@ -12,14 +12,14 @@ from fairlearn.reductions import DemographicParity, ExponentiatedGradient, GridS
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
+from fairfrontier.models.base import Regressor
+from fairfrontier.models.baseline.linear_regression import shrink_margin
+from fairfrontier.models.baseline.reductions import SOLVERS, choose_classifiers, search_classifiers
+from fairfrontier.models.group import take_attribute
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import InputError
-from fairfrontier.train.base import Regressor
-from fairfrontier.train.baseline.linear_regression import shrink_margin
-from fairfrontier.train.baseline.reductions import SOLVERS, choose_classifiers, search_classifiers
-from fairfrontier.train.group import take_attribute
-from fairfrontier.train.persistence import State
-from fairfrontier.train.registry import method
 
 LEARNERS = ("linear", "xgboost")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.models.neural.network import cross_entropy
 from fairfrontier.runtime.arrays import array_namespace
-from fairfrontier.train.neural.network import cross_entropy
 
 Array = Any
 

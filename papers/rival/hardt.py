@@ -10,13 +10,13 @@ import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator
 
+from fairfrontier.models.base import training_weight
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
+from fairfrontier.models.thresholds.base import PostProcessor, Scale
+from fairfrontier.models.thresholds.programme import solve_groups
+from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
 from fairfrontier.runtime.errors import ConfigError, InputError
-from fairfrontier.train.base import training_weight
-from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale
-from fairfrontier.train.postprocess.programme import solve_groups
-from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
-from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "equal_opportunity", "equalized_odds"]
 CONSTRAINTS: Mapping[str, str] = MappingProxyType(

@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 from array_api_compat import device
 
-from fairfrontier.runtime.arrays import array_namespace
-from fairfrontier.train.noisy.assignment import maximise_assignment, score_constraint
-from fairfrontier.train.noisy.rate import (
+from fairfrontier.models.noisy.assignment import maximise_assignment, score_constraint
+from fairfrontier.models.noisy.rate import (
     N_CELLS,
     RATE_CELLS,
     Rate,
@@ -24,6 +23,7 @@ from fairfrontier.train.noisy.rate import (
     project_simplex,
     sum_cells,
 )
+from fairfrontier.runtime.arrays import array_namespace
 
 Array = Any
 

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.base import TrainingWarning
-from fairfrontier.train.neural.network import Network
-from fairfrontier.train.noisy.estimator import NoisySoftAssignment, RobustClassifier
-from fairfrontier.train.noisy.problem import (
+from fairfrontier.models.base import TrainingWarning
+from fairfrontier.models.neural.network import Network
+from fairfrontier.models.noisy.estimator import NoisySoftAssignment, RobustClassifier
+from fairfrontier.models.noisy.problem import (
     TOLERANCE,
     Approach,
     Best,
@@ -22,8 +21,9 @@ from fairfrontier.train.noisy.problem import (
     Solution,
     score_rows,
 )
-from fairfrontier.train.noisy.rate import GroupedRows, find_rates, sum_scores
-from fairfrontier.train.registry import method
+from fairfrontier.models.noisy.rate import GroupedRows, find_rates, sum_scores
+from fairfrontier.models.registry import method
+from fairfrontier.runtime.arrays import to_numpy
 from papers.rival.ideal import IdealProblem, solve_ideal
 
 # Shifts of the scores between the iterates and the classifiers of a mixture.

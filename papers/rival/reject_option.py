@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fairfrontier.models.base import training_weight
+from fairfrontier.models.objective import Objective, read_costs, weigh_rows
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
+from fairfrontier.models.thresholds.base import PostProcessor, Scale
+from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
 from fairfrontier.prepare.split import Part
-from fairfrontier.train.base import training_weight
-from fairfrontier.train.objective import Objective, read_costs, weigh_rows
-from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale
-from fairfrontier.train.postprocess.rule import FittedRule, MixtureRule
-from fairfrontier.train.registry import method
 
 # Rounding makes 2·0.6 − 1 differ from 0.2: scores this near to an edge count as equal to it.
 ROUNDING = 1e-9

@@ -7,17 +7,17 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import training_weight
-from fairfrontier.train.baseline.linear_regression import (
+from fairfrontier.models.base import training_weight
+from fairfrontier.models.baseline.linear_regression import (
     RANK,
     LinearModel,
     centre,
     gram,
     invert_gram,
 )
-from fairfrontier.train.group import take_attribute
-from fairfrontier.train.registry import method
+from fairfrontier.models.group import take_attribute
+from fairfrontier.models.registry import method
+from fairfrontier.runtime.errors import DataError
 
 
 @method("seo")

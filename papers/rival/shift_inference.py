@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from fairfrontier.models.base import TrainingWarning, training_weight
+from fairfrontier.models.objective import RANKED, Objective, read_costs
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
+from fairfrontier.models.thresholds.base import PostProcessor, Scale
 from fairfrontier.prepare.split import Part
-from fairfrontier.train.base import TrainingWarning, training_weight
-from fairfrontier.train.objective import RANKED, Objective, read_costs
-from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale
-from fairfrontier.train.registry import method
 
 
 def estimate_priors(

@@ -25,15 +25,15 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from array_api_compat import device
 
+from fairfrontier.models.objective import Objective
+from fairfrontier.models.registry import method
+from fairfrontier.models.thresholds.base import Scale
+from fairfrontier.models.thresholds.choice import RATE_OFFSETS, WIDTHS
+from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
+from fairfrontier.models.thresholds.rule import ThresholdRule, conjugate
+from fairfrontier.models.thresholds.sample import ScoredRows
+from fairfrontier.models.thresholds.threshold import BINS, Segment, build_problem
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
-from fairfrontier.train.objective import Objective
-from fairfrontier.train.postprocess.base import Scale
-from fairfrontier.train.postprocess.choice import RATE_OFFSETS, WIDTHS
-from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-from fairfrontier.train.postprocess.rule import ThresholdRule, conjugate
-from fairfrontier.train.postprocess.sample import ScoredRows
-from fairfrontier.train.postprocess.threshold import BINS, Segment, build_problem
-from fairfrontier.train.registry import method
 
 Array = Any
 Descent = Literal["sgd", "authors"]

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import device
 from benchmarks.device import Case, list_cases, measure
-from fairfrontier.train.registry import METHODS
+from fairfrontier.models.registry import METHODS
 
 
 def test_cases_are_of_methods_that_compute_on_a_device():

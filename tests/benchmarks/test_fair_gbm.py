@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fair_gbm import BOUNDS, Judged, Tried, choose_bound, judge, measure, try_fit
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 
 def make_parts(seed=0):

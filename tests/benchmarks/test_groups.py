@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.groups import MEASURES, check_equal, compute_theirs, make_rows, run
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.verb import tabulate
 
 
 @pytest.mark.once

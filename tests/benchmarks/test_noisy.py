@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.noisy import cap, compare_grid, compare_inner, compare_single
-from fairfrontier.train.noisy.rate import project_capped_simplex
-from tests.train.noisy.test_estimator import make_part
+from fairfrontier.models.noisy.rate import project_capped_simplex
+from tests.models.noisy.test_estimator import make_part
 
 
 def test_the_peer_trains_the_same_model():

@@ -13,10 +13,10 @@ from benchmarks.regression import (
     measure_calls,
     measure_parity_fits,
 )
-from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle import LeastSquaresOracle
-from fairfrontier.train.regression.problem import build_parity, find_costs
-from tests.train.regression.made import draw_rows
+from fairfrontier.models.regression.loss import square
+from fairfrontier.models.regression.oracle import LeastSquaresOracle
+from fairfrontier.models.regression.problem import build_parity, find_costs
+from tests.models.regression.made import draw_rows
 
 
 def make_table(n=300, *, classes=False):

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
-from fairfrontier.choose.answer import Mixture
-from fairfrontier.choose.bundle import (
+from fairfrontier.deployment.answer import Mixture
+from fairfrontier.deployment.bundle import (
     FORMAT,
     MANIFEST,
     _digest,
@@ -20,12 +20,12 @@ from fairfrontier.choose.bundle import (
     list_facts,
     make_bundle,
 )
-from fairfrontier.choose.view import describe_reference
+from fairfrontier.deployment.view import describe_reference
+from fairfrontier.models.thresholds.model import post_process
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.split import Split
-from fairfrontier.train.postprocess.model import post_process
-from tests.monitor.watched import DATASET, make_rows
+from tests.deployment.watched import DATASET, make_rows
 from tests.prepare.embedding.graph import make_config
 
 ROWS = 60

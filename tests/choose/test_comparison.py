@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from fairfrontier.choose.comparison import apply_policy, bound_scores, compare, find_needed_rows
-from fairfrontier.evaluate.statistic.interval import bonferroni, newcombe, wilson
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.statistic.interval import bonferroni, newcombe, wilson
+from fairfrontier.metrics.verb import tabulate
+from fairfrontier.models.prediction import Prediction
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import orient
-from fairfrontier.train.prediction import Prediction
-from tests.evaluate.made import make_part
+from tests.metrics.made import make_part
 
 STUDIES, SETTINGS = 500, 30
 DIFFERENCE = "selection_rate_difference:sex"

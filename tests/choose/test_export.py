@@ -6,7 +6,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.select import prepare_export
-from tests.choose.conftest import DATASET
+from tests.loans import DATASET
 from tests.project import make_project
 
 STUDY = """\

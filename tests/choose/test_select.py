@@ -10,9 +10,9 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.select import Study, select
+from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.train.postprocess.model import PostProcessed
 
 # method -> accuracy and difference on validation, then the same on test; means of two seeds.
 VALUES = {

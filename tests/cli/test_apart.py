@@ -13,7 +13,7 @@ import pytest
 import xgboost
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.deployment.bundle import load_bundle
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import hash_file
 from tests.choose.saved import save_bundles, seal

@@ -9,21 +9,27 @@ from sklearn.linear_model import LogisticRegression
 from typer import Exit
 
 from fairfrontier import create, load, post_process
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.noisy import run_noisy_audit
-from fairfrontier.audit.verb import check_options, write
+from fairfrontier.auditing.audit import check_options, write
+from fairfrontier.auditing.debiasing import fit_debiasing
+from fairfrontier.auditing.decision_rows import check_options as check_debias
+from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli import result_command
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.cli.result_command import show_choice, show_debiasing
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.debiasing import fit_debiasing
-from fairfrontier.debias.files import check_options as check_debias
-from fairfrontier.debias.files import write_debiasing
+from fairfrontier.models.thresholds.rulebook import export_rulebook
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train.postprocess.rulebook import export_rulebook
-from tests.audit.hiring import make_applicants
-from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
-from tests.debias.scored import make_scores
+from tests.auditing.hiring import make_applicants
+from tests.auditing.noisy_rows import (
+    COUNTS,
+    deal,
+    find_rate,
+    make_table,
+    make_twelve,
+    write_confusion,
+)
+from tests.auditing.scored import make_scores
 from tests.project import DATASET, call, call_here, make_project
 
 

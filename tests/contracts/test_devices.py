@@ -8,10 +8,10 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.cluster.config import load_cluster
 from fairfrontier.runtime.cluster.open import open_cluster
-from fairfrontier.train.registry import METHODS
 from tests.contracts.test_methods import CASES, answer, fit, keywords, make, splits_for
 from tests.namespaces import devices, load_cupy
 

@@ -10,17 +10,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate.certificate.adversarial_gap import (
+from fairfrontier.metrics.certificate.adversarial_gap import (
     GapCertificate,
     Loss,
     tabulate_loss,
     trace_gap,
 )
-from fairfrontier.evaluate.certificate.certificate import Certificate, centre_logits, certify_rows
-from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Audit, MeasureRow, Need
-from fairfrontier.evaluate.verb import list_groups
+from fairfrontier.metrics.certificate.certificate import Certificate, centre_logits, certify_rows
+from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES, Audit, MeasureRow, Need
+from fairfrontier.metrics.verb import list_groups
+from fairfrontier.models.prediction import Prediction
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.train.prediction import Prediction
 
 TASKS = ("binary", "multiclass", "regression")
 # A bound over the box is made from a net, not from predictions: see test_box.py.

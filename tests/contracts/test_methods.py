@@ -15,14 +15,14 @@ import yaml
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.evaluate.verb import evaluate
-from fairfrontier.metric.registry import learn
+from fairfrontier.metrics.verb import evaluate
+from fairfrontier.models.base import Estimator
+from fairfrontier.models.registry import METHODS, create, load_model
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
 from fairfrontier.runtime.errors import InputError, StoreError
 from fairfrontier.runtime.finder import find_yaml, list_names
-from fairfrontier.train.base import Estimator
-from fairfrontier.train.postprocess.base import PostProcessor
-from fairfrontier.train.registry import METHODS, create, load_model
+from fairfrontier.similarity.registry import learn
 
 ROOT = Path(__file__).resolve().parents[2]
 FIT_KEYWORDS = {

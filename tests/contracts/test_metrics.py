@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.metric.registry import METRICS
-from fairfrontier.metric.registry import learn as learn_fully
+from fairfrontier.models.registry import METHODS, create
 from fairfrontier.prepare.split import Split
-from fairfrontier.train.registry import METHODS, create
+from fairfrontier.similarity.fair_metric import FairMetric
+from fairfrontier.similarity.registry import METRICS
+from fairfrontier.similarity.registry import learn as learn_fully
 
 TASKS = ("binary", "multiclass", "regression")
 every_case = pytest.mark.parametrize(

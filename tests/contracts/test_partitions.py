@@ -10,15 +10,15 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from fairfrontier.metric.registry import METRICS, learn
+from fairfrontier.models.fit.post_processing import fit_behind, fit_behind_blocks
+from fairfrontier.models.fit.training import find_reason, predict_parts, train
+from fairfrontier.models.prediction import predict_part
+from fairfrontier.models.registry import METHODS, create
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.fit.post_processing import fit_behind, fit_behind_blocks
-from fairfrontier.train.fit.training import find_reason, predict_parts, train
-from fairfrontier.train.postprocess.base import PostProcessor
-from fairfrontier.train.prediction import predict_part
-from fairfrontier.train.registry import METHODS, create
+from fairfrontier.similarity.registry import METRICS, learn
 
 # What is not among these needs all rows in one process's memory.
 TRAINED = {

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import make_bundle
-from fairfrontier.choose.explanation import explain
-from fairfrontier.choose.scoring import find_columns, read_frames, score
+from fairfrontier.deployment.bundle import make_bundle
+from fairfrontier.deployment.explanation import explain
+from fairfrontier.deployment.scoring import find_columns, read_frames, score
 from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import fit_table, load, make_request

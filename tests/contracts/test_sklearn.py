@@ -15,12 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.models.base import Classifier, Estimator
+from fairfrontier.models.registry import METHODS, create
+from fairfrontier.models.thresholds.base import PostProcessor, read_scores
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.base import Classifier, Estimator
-from fairfrontier.train.postprocess.base import PostProcessor, read_scores
-from fairfrontier.train.registry import METHODS, create
+from fairfrontier.similarity.fair_metric import FairMetric
 
 # Parameters with which a method learns the checks' small tables, beyond its ``example``.
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
@@ -211,7 +211,7 @@ def one_thread():
 
 
 # Few steps are too few for an attack to find what it seeks.
-@pytest.mark.filterwarnings("ignore::fairfrontier.train.base.TrainingWarning")
+@pytest.mark.filterwarnings("ignore::fairfrontier.models.base.TrainingWarning")
 @parametrize_with_checks(make_estimators(), expected_failed_checks=expect)
 def test_estimator(estimator, check):
     check(estimator)

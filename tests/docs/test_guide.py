@@ -13,12 +13,12 @@ import typer
 
 import fairfrontier as ff
 from docs.registered import read_documented, write_commands, write_figure, write_remaining
-from fairfrontier.audit.subject import Findings
-from fairfrontier.choose.bundle import Bundle
+from fairfrontier.auditing.subject import Findings
 from fairfrontier.cli.command import app
+from fairfrontier.deployment.bundle import Bundle
+from fairfrontier.models.registry import METHODS
 from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.train.registry import METHODS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "notebooks" not in path.parts)
@@ -93,9 +93,9 @@ def test_every_command_is_in_the_reference_with_its_options():
 
 
 def test_a_method_without_a_page_is_documented_all_the_same(tmp_path):
-    line = ".. autoclass:: fairfrontier.train.baseline.gbdt.GBDT\n"
+    line = ".. autoclass:: fairfrontier.models.baseline.gbdt.GBDT\n"
     assert line in write_remaining(tmp_path)
-    assert "autofunction:: fairfrontier.metric.face.learn_face\n" in write_remaining(tmp_path)
+    assert "autofunction:: fairfrontier.similarity.face.learn_face\n" in write_remaining(tmp_path)
     (tmp_path / "page.md").write_text(line)
     assert line not in write_remaining(tmp_path)
 

@@ -21,13 +21,13 @@ import distributed  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import xgboost  # noqa: F401
 
-import fairfrontier.audit.noisy
+import fairfrontier.auditing.decision_rows
+import fairfrontier.auditing.noisy
 import fairfrontier.choose.card
 import fairfrontier.choose.select
 import fairfrontier.cli.result_command
-import fairfrontier.debias.files
 import fairfrontier.runner  # noqa: F401
-from fairfrontier.train.registry import METHODS
+from fairfrontier.models.registry import METHODS
 from tests.faults import fault, hosts
 from tests.faults.job import JOBS, Scene, count_differences, make_template
 from tests.project import ROOT

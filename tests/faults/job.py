@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.audit.noisy_rows import make_table
-from tests.debias.scored import make_scores
+from tests.auditing.noisy_rows import make_table
+from tests.auditing.scored import make_scores
 from tests.project import command, environment, make_project
 
 LIBRARY, FLOWS = "fairfrontier.cli.command", "flows"

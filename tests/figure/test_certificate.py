@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier import learn
-from fairfrontier.evaluate.certificate.adversarial_gap import certify
 from fairfrontier.figure.certificate import (
     TOLERANCE,
     certify_chosen,
@@ -21,15 +20,16 @@ from fairfrontier.figure.certificate import (
     spread_labels,
     trace_lines,
 )
+from fairfrontier.metrics.certificate.adversarial_gap import certify
+from fairfrontier.models.fit.group import KIND, load_split
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import CertificateConfig
 from fairfrontier.study.results import build_results
-from fairfrontier.train.fit.group import KIND, load_split
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.registry import load_model
 from tests.figure.certified_study import EVIL
 from tests.report.test_page import Reader
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from fairfrontier.audit.config import AuditConfig
+from fairfrontier.auditing.option import AuditConfig
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
-from tests.audit.hiring import make_applicants
-from tests.audit.noisy_rows import make_table
-from tests.audit.test_noisy import FILES
+from tests.auditing.hiring import make_applicants
+from tests.auditing.noisy_rows import make_table
+from tests.auditing.test_noisy import FILES
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.files import FILES
+from fairfrontier.auditing.decision_rows import FILES
+from fairfrontier.auditing.option import DebiasConfig
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.debias import debias
-from tests.debias.scored import make_scores
+from tests.auditing.scored import make_scores
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.monitoring import FILES
+from fairfrontier.deployment.config import MonitorConfig
+from fairfrontier.deployment.monitoring import FILES
 from fairfrontier.runtime.text_file import read_csv
 from flows import monitor as door
 from flows.monitor import ALARM, monitor
 from tests.cli.process import wait_for
-from tests.monitor.watched import make_bundle, make_rows
+from tests.deployment.watched import make_bundle, make_rows
 
 
 @pytest.fixture(scope="module")

@@ -22,25 +22,25 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.noisy import run_noisy_audit
-from fairfrontier.audit.verb import audit
-from fairfrontier.audit.verb import check_options as check_audit
-from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.auditing import fitting, tally
+from fairfrontier.auditing.audit import audit
+from fairfrontier.auditing.audit import check_options as check_audit
+from fairfrontier.auditing.debiasing import fit_debiasing
+from fairfrontier.auditing.decision_rows import check_options as check_debiasing
+from fairfrontier.auditing.decision_rows import decide_table
+from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.choosing import read_finished
-from fairfrontier.choose.config import ExplainConfig, ScoreConfig, SelectConfig
-from fairfrontier.choose.explanation import check_options as check_explain
+from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.query import read_query
-from fairfrontier.choose.scoring import check_score
 from fairfrontier.cli.option import build_command
-from fairfrontier.debias import fitting, tally
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.debiasing import fit_debiasing
-from fairfrontier.debias.files import check_options as check_debiasing
-from fairfrontier.debias.files import decide_table
-from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.monitoring import check_options as check_monitor
-from fairfrontier.monitor.monitoring import watch
+from fairfrontier.deployment.bundle import load_bundle
+from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig
+from fairfrontier.deployment.explanation import check_options as check_explain
+from fairfrontier.deployment.monitoring import check_options as check_monitor
+from fairfrontier.deployment.monitoring import watch
+from fairfrontier.deployment.scoring import check_score
+from fairfrontier.models.thresholds.choice import trace_budgets
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig
 from fairfrontier.prepare.draft.draft import draft_dataset
@@ -52,9 +52,8 @@ from fairfrontier.study.draft import init
 from fairfrontier.study.expand import expand
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options as check_run
-from fairfrontier.train.postprocess.choice import trace_budgets
+from tests.deployment.watched import make_bundle, make_rows
 from tests.fuzz.edit import edited_arguments, edited_table, edited_tree
-from tests.monitor.watched import make_bundle, make_rows
 from tests.project import DATASET, ROOT, STUDY, make_project, make_table
 
 EXAMPLES = int(os.environ.get("FUZZ", "500")) // 7

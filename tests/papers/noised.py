@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from fairfrontier.models.base import TrainingWarning
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.base import TrainingWarning
 from tests.study.scene import run_study
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import list_fits

@@ -20,8 +20,8 @@ import pytest
 
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
-from fairfrontier.evaluate.statistic.interval import wilson
-from fairfrontier.evaluate.statistic.rate import BINS, SUMS, count_scores
+from fairfrontier.metrics.statistic.interval import wilson
+from fairfrontier.metrics.statistic.rate import BINS, SUMS, count_scores
 from fairfrontier.report import explorer
 from fairfrontier.report.explorer import (
     LEVELS,
@@ -40,7 +40,7 @@ from fairfrontier.study.frontier import list_fits, summarise
 from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.results import StudyResults, build_results
 from papers.reproduction import hold_to_paper
-from tests.evaluate.made import make_part
+from tests.metrics.made import make_part
 from tests.study.synthetic import make_plan, make_points, make_study
 
 ROOT = Path(__file__).resolve().parents[2]

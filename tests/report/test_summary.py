@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fairfrontier import load
+from fairfrontier.models.fit.group import FitGroup, Member
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.encoder import LatentSemantic
 from fairfrontier.report.finding import list_versions
@@ -20,7 +21,6 @@ from fairfrontier.study.expand import Planned, expand
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.results import Searched, build_results
 from fairfrontier.study.run import start_study
-from fairfrontier.train.fit.group import FitGroup, Member
 from papers.checking import check_claims
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations

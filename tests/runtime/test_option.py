@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.choose.config import ExplainConfig
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
+from fairfrontier.deployment.config import ExplainConfig, MonitorConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import RESULTS, SCORED, SIGNS, check_apart
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fairfrontier.audit.config import AuditConfig
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli.command import app
-from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.report.explorer import read_script
 from fairfrontier.runtime.config import parse

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from fairfrontier.models.base import Estimator
+from fairfrontier.models.registry import METHODS
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study
 from fairfrontier.study.expand import Planned, expand
-from fairfrontier.train.base import Estimator
-from fairfrontier.train.postprocess.base import PostProcessor
-from fairfrontier.train.registry import METHODS
 
 DATASET = {
     "dataset": "toy",

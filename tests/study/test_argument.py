@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairfrontier.metric.registry import METRICS
+from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.similarity.registry import METRICS
 from fairfrontier.study.resolve import check_names, check_types
-from fairfrontier.train.registry import METHODS
 
 
 @pytest.mark.parametrize(

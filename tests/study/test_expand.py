@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fairfrontier.models.fit.group import Member
+from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.check import load_study
 from fairfrontier.study.expand import _share_out, expand
-from fairfrontier.train.fit.group import Member
-from fairfrontier.train.registry import METHODS
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write
 
 

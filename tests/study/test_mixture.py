@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.verb import tabulate
+from fairfrontier.models.prediction import Prediction
 from fairfrontier.prepare.split import Part
 from fairfrontier.study.frontier import name_measures
 from fairfrontier.study.mixture import (
@@ -20,7 +21,6 @@ from fairfrontier.study.mixture import (
     pivot_measures,
     trace_mixtures,
 )
-from fairfrontier.train.prediction import Prediction
 
 # Few distinct values, so that ties, equal points and points on a segment are common.
 POINT = st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0, float("nan")])] * 2)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fairfrontier import load
+from fairfrontier.models.fit.group import FitGroup, Member
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.prediction import predict_part
+from fairfrontier.models.registry import load_model
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.points import points_key, read_counts, tabulate_group
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.prediction import predict_part
-from fairfrontier.train.registry import load_model
 from tests.study.planned import change, make_home, plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from fairfrontier.models.fit.group import KIND, FitGroup, Member
+from fairfrontier.models.fit.key import key
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import expand
 from fairfrontier.study.expand import COLUMNS, Planned, list_models
-from fairfrontier.train.fit.group import KIND, FitGroup, Member
-from fairfrontier.train.fit.key import key
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = (Member(1, {"n_estimators": 3}, {"preset": "b"}), Member(0, {"n_estimators": 3}, {}))

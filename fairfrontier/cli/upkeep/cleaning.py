@@ -10,12 +10,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairfrontier.audit.config import AuditConfig
-from fairfrontier.choose.config import ExplainConfig
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli.upkeep.config import NAMED, CleanConfig, Kind
-from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.history import HISTORY, SUMMARY
+from fairfrontier.deployment.config import ExplainConfig, MonitorConfig
+from fairfrontier.deployment.history import HISTORY, SUMMARY
+from fairfrontier.models.fit.group import KIND as FIT
 from fairfrontier.prepare.embedding.cache import FOLDER as EMBEDDINGS
 from fairfrontier.prepare.source.fetch import FOLDER as DOWNLOADS
 from fairfrontier.prepare.text.corpus import FOLDER as TABLES
@@ -27,7 +26,6 @@ from fairfrontier.runtime.writer import check_owned, drafting, is_draft, recover
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.run import SEARCH
-from fairfrontier.train.fit.group import KIND as FIT
 
 FOLDER = Path("data", "results")
 # What a command leaves: other folders there are not ours to remove.
@@ -290,7 +288,7 @@ def _refuse_strangers(folder: Path) -> None:
     """
     # They take a second to import, and most calls clean the cache.
     from fairfrontier.choose.choosing import FOLDER, check_papers, list_owned
-    from fairfrontier.monitor.history import list_kept
+    from fairfrontier.deployment.history import list_kept
     from fairfrontier.study.drawing import list_files
 
     choice = folder / FOLDER

@@ -13,23 +13,28 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.base import clone
 
-from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.models.base import Classifier, training_weight
+from fairfrontier.models.individual.budget import find_budget, measure_spread
+from fairfrontier.models.individual.budro.geometry import build_geometry
+from fairfrontier.models.individual.budro.round import check_rows
+from fairfrontier.models.individual.budro.search import count_operations
+from fairfrontier.models.individual.budro.solver import (
+    HISTORY,
+    Setting,
+    WorstCases,
+    check_transport,
+)
+from fairfrontier.models.individual.budro.transport import LARGEST
+from fairfrontier.models.persistence import State, read_state, restoring, write_state
+from fairfrontier.models.registry import method
+from fairfrontier.models.stopping import check_stopping, watch
+from fairfrontier.models.tree.boosting import PositiveWeight, positive_weight
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.base import Classifier, training_weight
-from fairfrontier.train.individual.budget import find_budget, measure_spread
-from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.round import check_rows
-from fairfrontier.train.individual.budro.search import count_operations
-from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
-from fairfrontier.train.individual.budro.transport import LARGEST
-from fairfrontier.train.persistence import State, read_state, restoring, write_state
-from fairfrontier.train.registry import method
-from fairfrontier.train.stopping import check_stopping, watch
-from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
+from fairfrontier.similarity.fair_metric import FairMetric
 from papers.rival.fair_boosting.learner import (
     fit_learner,
     make_learner,

@@ -14,7 +14,7 @@ from papers.figure.classifier import (
     require_row,
     score_part,
 )
-from tests.evaluate.made import make_part
+from tests.metrics.made import make_part
 from tests.papers.debiased import METHODS, ROOT, behind, make_scene
 
 

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
+from fairfrontier.models.fit.group import load_split
+from fairfrontier.models.registry import create
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.mixture import find_envelope
-from fairfrontier.train.fit.group import load_split
-from fairfrontier.train.registry import create
 from papers.figure.loss_disparity import check_measures, draw_losses, pair_losses, trace_losses
 from tests.papers.regressed import METHODS, ROOT, make_scene
 

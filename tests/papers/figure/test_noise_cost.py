@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from fairfrontier.models.noisy.assignment import bound_rates
+from fairfrontier.models.noisy.noise import bound_rate_of_cells
+from fairfrontier.models.noisy.rate import RATE_CELLS
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.noise import bound_rate_of_cells
-from fairfrontier.train.noisy.rate import RATE_CELLS
 from papers.figure.approach import list_trained
 from papers.figure.noise_cost import (
     draw_cost,

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from fairfrontier.models.fit.group import KIND
+from fairfrontier.models.fit.key import key
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.train.fit.group import KIND
-from fairfrontier.train.fit.key import key
 from papers.figure.oracle_calls import draw_calls, list_calls
 from tests.papers.regressed import METHODS, ROOT, make_scene
 

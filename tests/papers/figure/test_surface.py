@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier import learn
-from fairfrontier.evaluate.certificate.worst_move import recall_last_moves
+from fairfrontier.metrics.certificate.worst_move import recall_last_moves
+from fairfrontier.models.fit.fitting import fit
+from fairfrontier.models.fit.group import KIND, load_split
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.expand import expand
-from fairfrontier.train.fit.fitting import fit
-from fairfrontier.train.fit.group import KIND, load_split
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.registry import load_model
 from papers.figure.surface import ARROWS, GRID, Plane, draw_surfaces, find_tilt, refuse_features
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
 from papers.figure.classifier import list_classifiers, score_part
 from papers.figure.tradeoff import (
     Curve,

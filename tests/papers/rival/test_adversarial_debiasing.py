@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from fairfrontier import create
+from fairfrontier.models.neural.network import forward_dropped
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.neural.network import forward_dropped
 from papers.rival import adversarial_debiasing
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 SMALL = {
     "hidden": 8,

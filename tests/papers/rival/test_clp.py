@@ -9,7 +9,7 @@ from fairfrontier import create
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
 from papers.rival.clp import draw_variants
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 SMALL = {"hidden": 8, "learning_rate": 0.02, "batch_size": 60, "steps": 200, "record_every": 10}
 

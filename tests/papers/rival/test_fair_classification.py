@@ -8,12 +8,12 @@ from fairlearn.metrics import demographic_parity_difference
 from scipy.special import expit
 
 from fairfrontier import create
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.metrics.verb import tabulate
+from fairfrontier.models.prediction import predict_part
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.prediction import predict_part
 from papers.rival.fair_classification import FairClassification
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 
 @pytest.fixture(scope="module")

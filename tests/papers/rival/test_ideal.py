@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fairfrontier.models.noisy.assignment import bound_rates
+from fairfrontier.models.noisy.rate import RATE_CELLS, count_cells, find_rates
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, find_rates
 from papers.rival.ideal import IdealProblem, _Nested, robust_constraints, solve_ideal
 from tests.namespaces import namespaces
 

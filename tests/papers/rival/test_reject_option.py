@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairfrontier.models.thresholds.base import score_part
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.postprocess.base import score_part
 from papers.rival.reject_option import GRID, ROUNDING, RejectOption
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 
 def make_rows(n=500, n_groups=2, levels=None, seed=0):

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
+from fairfrontier.models.objective import choose_cut
+from fairfrontier.models.prediction import predict_part
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.objective import choose_cut
-from fairfrontier.train.prediction import predict_part
 from papers.rival.shift_inference import ShiftInference, estimate_priors
-from tests.train.postprocess.made import make_part
+from tests.models.thresholds.made import make_part
 
 # Group 0: one positive of four; group 1: three of four.
 LABELS = np.array([1, 0, 0, 0, 1, 1, 1, 0])

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fairfrontier.models.registry import create
+from fairfrontier.models.thresholds.ramp import solve_exact
+from fairfrontier.models.thresholds.threshold import build_problem
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.postprocess.ramp import solve_exact
-from fairfrontier.train.postprocess.threshold import build_problem
-from fairfrontier.train.registry import create
 from papers.rival.threshold_descent import evaluate_dual, solve_authors, solve_sgd
+from tests.models.thresholds.made import make_part, make_rows
 from tests.namespaces import namespaces
-from tests.train.postprocess.made import make_part, make_rows
 
 SETTING = {"width": 0.2, "rate": 0.35, "budget": 0.1}
 

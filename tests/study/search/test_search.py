@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from fairfrontier.models.baseline.gbdt import GBDT
+from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import Dimension, MethodRow, SearchConfig
 from fairfrontier.study.option import RunOptions
@@ -19,8 +21,6 @@ from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.run import start_study
 from fairfrontier.study.search import BATCH, HOPELESS, Search, list_searched
-from fairfrontier.train.baseline.gbdt import GBDT
-from fairfrontier.train.registry import METHODS
 
 RULE = {"method": "group_thresholds", "attributes": "origin"}
 STUDY = {

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fairfrontier.models.registry import METHODS
+from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import MethodFile
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options
-from fairfrontier.train.postprocess.group_thresholds import GroupThresholds
-from fairfrontier.train.registry import METHODS
 
 STUDY = {
     "dataset": "loans",

@@ -8,9 +8,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from fairfrontier import create, learn
-from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.models.individual.budro.solver import build_problem, evaluate_losses, solve
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train.individual.budro.solver import build_problem, evaluate_losses, solve
+from fairfrontier.similarity.fair_metric import FairMetric
 from papers.rival.fair_boosting.estimator import (
     FairBoosting,
     differentiate,
@@ -19,7 +19,7 @@ from papers.rival.fair_boosting.estimator import (
 )
 from papers.rival.fair_boosting.learner import LEARNERS
 from papers.rival.fair_boosting.spline import Spline
-from tests.train.tables import make_split
+from tests.models.tables import make_split
 
 SPLIT = make_split(160)
 PART = SPLIT.train

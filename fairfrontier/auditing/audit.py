@@ -1,0 +1,92 @@
+"""The verb ``audit``: decisions or scores of groups in, what can be said of the groups out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fairfrontier.auditing import noisy, plain
+from fairfrontier.auditing.option import AuditConfig
+from fairfrontier.auditing.subject import Findings, Progress
+from fairfrontier.prepare.table.frame import to_arrow, write_parquet
+from fairfrontier.report.finding import write_finding
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.runtime.option import RESULTS
+
+FRAME = "The frame"
+# Of both kinds: a folder gets the files of one, and loses those of the other.
+FILES = RESULTS["audit"]
+
+
+def audit(
+    table: AuditConfig | Path | str | Any, progress: Progress | None = None, **options: Any
+) -> Findings:
+    """Audit decisions or scores by groups, which may be known with noise only.
+
+    Parameters
+    ----------
+    table : AuditConfig, path, or frame
+        Which table or model; a path of a table, or a frame of pandas, polars or Arrow, with
+        ``options``.
+    progress : callable, optional
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
+    **options
+        The fields of `AuditConfig`. Where they say how wrong the groups are, groups are noisy.
+
+    Returns
+    -------
+    Findings
+        Of noisy groups, see `run_noisy_audit`; of others, see `run_plain_audit`. `write` leaves
+        them in a folder.
+
+    Raises
+    ------
+    ConfigError
+        For options that cannot be, and columns that do not exist.
+    DataError
+        For a cell that cannot be used.
+
+    Notes
+    -----
+    O(n log n), memory about 100 bytes a row. A frame is written to a private temporary file, so
+    that its cells are read as those of a file.
+
+    Examples
+    --------
+    >>> found = audit(applicants, decisions="hired", groups=["sex", "race"])  # doctest: +SKIP
+    >>> found.impact[["level", "rate", "ratio", "four_fifths"]]  # doctest: +SKIP
+    """
+    if isinstance(table, AuditConfig):
+        run = noisy.run_noisy_audit if table.noisy else plain.run_plain_audit
+        return run(table, progress)
+    if isinstance(table, Path | str):
+        return audit(parse(AuditConfig, {"table": table, **options}, "ff.audit"), progress)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        config = parse(AuditConfig, {"table": path, **options}, "ff.audit")
+        used = config.columns().used() if config.model is None else {}
+        write_parquet(to_arrow(table, used), path, FRAME)
+        try:
+            return audit(config, progress)
+        except FairfrontierError as error:
+            said = (each.replace(str(path), FRAME) for each in (error.fault, error.mend))
+            raise type(error)(*said) from None
+
+
+def list_passes(config: AuditConfig) -> tuple[str, ...]:
+    """Return the names of the passes over the rows."""
+    return noisy.PASSES if config.noisy else plain.PASSES
+
+
+def check_options(config: AuditConfig) -> None:
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
+    check = noisy.check_noisy if config.noisy else plain.check_plain
+    check(config)
+    config.check_results(config.inputs(), FILES)
+
+
+def write(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
+    """Write the files of an audit, and return the content of audit.json; see `write_finding`."""
+    return write_finding("audit", folder, lambda _: findings, started)

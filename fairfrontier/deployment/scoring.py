@@ -1,0 +1,266 @@
+"""A bundle's decisions on a table that may be larger than memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairfrontier.deployment.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
+from fairfrontier.prepare.table.reader import (
+    Block,
+    check_stamps,
+    check_table,
+    read_names,
+    read_rows,
+    stamp_table,
+)
+from fairfrontier.report.finding import RowFile
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.option import SCORED, check_again, check_apart
+from fairfrontier.runtime.writer import check_folder, filling
+
+# The most rows of a batch, and, so that one of many features takes no more, numbers made of them.
+BATCH_ROWS, BATCH_NUMBERS = 1 << 16, 1 << 25
+PASSES = ("deciding",)
+SUFFIXES = (".parquet", ".pq", "")
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was decided on a table.
+
+    Attributes
+    ----------
+    path : Path
+        The file of decisions.
+    rows : int
+        Rows in all.
+    decided : mapping of str to int
+        Decision -> rows; empty for a regression.
+    refused : mapping of str to int
+        Reason -> rows.
+    unseen : mapping of str to int
+        Column -> rows decided with a level of it that training had not.
+    row_id : str or None
+        The column that names rows; None where the number of the row does, from 0.
+    randomized : bool
+        Whether decisions were drawn, by row id.
+    seconds : float
+        What it took.
+    """
+
+    path: Path
+    rows: int
+    decided: Mapping[str, int]
+    refused: Mapping[str, int]
+    unseen: Mapping[str, int]
+    row_id: str | None
+    randomized: bool
+    seconds: float
+
+
+def score(
+    bundle: Bundle | str | Path,
+    table: str | Path,
+    out: str | Path = "decisions.parquet",
+    *,
+    row_id: str | None = None,
+    keep: Sequence[str] = (),
+    drop_refused: bool = False,
+    progress: Progress | None = None,
+) -> Scored:
+    """Decide on the rows of a table that may be larger than memory.
+
+    Parameters
+    ----------
+    bundle : Bundle, str or Path
+        What decides, or its folder.
+    table : str or Path
+        Raw rows: a Parquet file, a folder of them, or CSV with a header, plain or gzip, written
+        as the source of the bundle's dataset says.
+    out : str or Path
+        The file of decisions, Parquet: the columns of `Bundle.decide`, in the order of the rows. It
+        is replaced when all rows are decided.
+    row_id : str, optional
+        The column of row ids, in place of the bundle's. Without either, rows are named by their
+        number, from 0: then random decisions change when rows change places.
+    keep : sequence of str
+        Columns of the table that are copied beside the decisions, as groups and labels for an
+        audit.
+    drop_refused : bool
+        Leave refused rows out of the file; they are counted all the same.
+    progress : callable, optional
+        Called with the name of the pass and the share of the table that is read.
+
+    Returns
+    -------
+    Scored
+
+    Raises
+    ------
+    ConfigError
+        When the table lacks a column, one to keep is called as one of decisions is, or the file
+        would replace or join the table or the bundle, replace results of another command, or have
+        the suffix of another format.
+    DataError
+        When the table is damaged or changes while it is read, or an id is no whole number or text.
+    StoreError
+        When the bundle was altered, or the file cannot be written.
+
+    Notes
+    -----
+    O(n) calls of the model; memory is that of a batch of rows.
+    """
+    started = time.monotonic()
+    table, out = Path(table), Path(out).absolute()
+    if not isinstance(bundle, Bundle):
+        bundle = load_bundle(bundle)
+    row_id = row_id or bundle.row_id
+    used = check_score(bundle, table, out, row_id, keep)
+    stamps = stamp_table(table)
+    counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
+    check = check_again(out.parent, [out.name], "score")
+    filled = filling(out.parent, what="decisions", check=check)
+    with filled as work, RowFile(work / out.name, SCORED) as file:
+        for batch in _read_batches(bundle, table, used):
+            frame = batch.frame
+            encoded = bundle.encode(frame)
+            decided = bundle.judge_rows(frame, encoded, row_id)
+            rows += len(decided)
+            unseen.update(encoded.count_unseen())
+            if isinstance(bundle, ClassifierBundle):
+                counts = decided[bundle.answer].value_counts()
+                counted.update({str(name): int(count) for name, count in counts.items()})
+            refused.update(decided.loc[decided[REFUSED] != "", REFUSED])
+            written = pa.Table.from_pandas(decided, preserve_index=False)
+            for name in keep:
+                # As it is in the table: of whole numbers beside missing cells pandas makes floats.
+                written = written.append_column(name, batch.raw.column(name))
+            file.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
+            if progress is not None:
+                progress(PASSES[0], batch.share)
+        check_stamps(table, stamps)
+    seconds = round(time.monotonic() - started, 3)
+    by_reason = dict(refused.most_common())
+    by_decision = dict(counted.most_common())
+    by_column = dict(unseen.most_common())
+    return Scored(out, rows, by_decision, by_reason, by_column, row_id, bundle.randomized, seconds)
+
+
+def check_score(
+    bundle: Bundle, table: Path, out: Path, row_id: str | None, keep: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the columns that are read, with what names them.
+
+    A FairfrontierError says what is known to be wrong before a row is read.
+    """
+    present: set[str] = set()
+    named = {} if row_id is None else {row_id: "row-id"}
+    named |= dict.fromkeys(keep, "keep")
+    for name in keep:
+        if name in bundle.columns or list(keep).count(name) > 1:
+            raise ConfigError(
+                f"The file of decisions would have two columns {name!r} (--keep).",
+                "Rename it in the table, or leave it out.",
+            )
+    for _, names in read_headers(bundle, table, named):
+        present |= {*names}
+    check_apart([out], [table], "score")
+    check_folder(out.parent)
+    if out.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"Decisions are written as Parquet, and {out.name} ends in {out.suffix} (--out).",
+            f"Name the file {out.with_suffix(SUFFIXES[0]).name}.",
+        )
+    used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
+    return {**named, **used}
+
+
+def read_headers(
+    bundle: Bundle, path: Path, named: Mapping[str, str]
+) -> Iterator[tuple[Path, Sequence[str]]]:
+    """Yield the files of a table with their columns; ConfigError where one is missing.
+
+    Those that are ``named`` are, with the options that name them, and those that decisions need.
+    """
+    source = bundle.encoder.config.source
+    for file in check_table(path, named, source):
+        names = read_names(file, source)
+        bundle.encoder.check_columns(names, bundle.needed_groups, file)
+        yield file, names
+
+
+def find_columns(
+    bundle: Bundle,
+    path: Path,
+    row_id: str | None,
+    groups: Collection[str],
+    *,
+    labelled: bool = False,
+) -> dict[str, str]:
+    """Return the columns that are read to compare attributes; ConfigError where one is missing.
+
+    That of labels is among them where the table has it, which it must where ``labelled``.
+    """
+    encoder = bundle.encoder
+    label, grouped = encoder.config.label.column, encoder.find_columns(groups)
+    present: set[str] = set()
+    for file, names in read_headers(bundle, path, {} if row_id is None else {row_id: "row-id"}):
+        for name in grouped:
+            if name not in names:
+                raise ConfigError(
+                    f"{file} has no column {name!r}, by which groups are told apart.",
+                    nearest(name, names),
+                )
+        if labelled and label not in names:
+            raise ConfigError(
+                f"{file} has no column {label!r}, in which labels are.",
+                f"{nearest(label, names)} Or leave out --labelled: labels may come later.",
+            )
+        # What only some files have is missed when they are read.
+        present |= {*names}
+    read = encoder.list_read(present, [*bundle.needed_groups, *groups])
+    used = dict.fromkeys([*read, *([label] if label in present else [])], "table")
+    return used if row_id is None else {**used, row_id: "row-id"}
+
+
+def read_frames(
+    bundle: Bundle,
+    path: Path,
+    columns: Mapping[str, str],
+    report: Callable[[float], None],
+    answers: int = 0,
+) -> Iterator[pd.DataFrame]:
+    """Yield the named columns of a table as frames, indexed by the number of the row.
+
+    Text is written as the source of the bundle's dataset says. ``answers`` are the numbers that the
+    caller makes of a row, beyond one for each class.
+    """
+    for batch in _read_batches(bundle, path, columns, answers):
+        yield batch.frame
+        report(batch.share)
+
+
+def _read_batches(
+    bundle: Bundle, path: Path, columns: Mapping[str, str], answers: int = 0
+) -> Iterator[Block]:
+    numbers = len(bundle.encoder.encoder.feature_names) + len(bundle.encoder.classes) + answers
+    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // numbers))
+    return read_rows(path, columns, rows, bundle.encoder.config.source)
+
+
+def check_decided(count: int, refused: Counter[str], path: Path) -> None:
+    """Raise a DataError where all rows of a table were refused."""
+    if not count:
+        raise DataError(
+            f"No row of {path} can be decided: {refused.most_common(1)[0][0]}.",
+            "Give rows like those that the model was made for.",
+        )

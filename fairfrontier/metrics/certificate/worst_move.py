@@ -1,0 +1,234 @@
+"""The worst moves of a certificate: who becomes whom, how similar they are, and what it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xgboost
+
+from fairfrontier.metrics.certificate.adversarial_gap import GapCertificate
+from fairfrontier.metrics.certificate.source_row import show_value
+from fairfrontier.models.base import unit_weight
+from fairfrontier.models.individual.budget import find_budget, measure_spread
+from fairfrontier.models.individual.budro.estimator import BuDRO
+from fairfrontier.models.individual.budro.solver import (
+    Setting,
+    build_problem,
+    evaluate_losses,
+    plan_columns,
+    solve,
+)
+from fairfrontier.models.prediction import Prediction
+from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.similarity.fair_metric import FairMetric
+
+N_MOVES = 10
+
+
+@dataclass(frozen=True)
+class Move:
+    """A row, and the similar row whose treatment it gets in the worst case: positions in the part.
+
+    ``mass`` is the share of all rows that make this move, ``gain`` the loss of ``becomes`` under
+    the label of ``row`` less the loss of ``row``, above 0, and ``distance`` their fair distance, in
+    squared units of the metric.
+    """
+
+    row: int
+    becomes: int
+    mass: float
+    gain: float
+    distance: float
+
+    @property
+    def carries(self) -> float:
+        """What the move adds to the gap: mass × gain."""
+        return self.mass * self.gain
+
+
+@dataclass(frozen=True)
+class Change:
+    """A column in which the two rows of a move differ."""
+
+    column: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A move for reading: labels, decisions and scores of both rows, and the columns that differ.
+
+    ``share`` is that of the gap which the move carries. The scores are those of the first row's
+    label where there are several classes. ``same`` counts the columns that do not differ.
+    """
+
+    move: Move
+    share: float
+    label: str
+    before: str
+    after: str
+    score_before: float
+    score_after: float
+    changes: tuple[Change, ...]
+    same: int
+
+
+def list_worst_moves(
+    certificate: GapCertificate, budget: float, n_moves: int | None = N_MOVES
+) -> tuple[Move, ...]:
+    """List the moves of the worst case at a certified budget, those that carry most first.
+
+        Σ_moves mass × gain = Ĝ(ε),   Σ_moves mass × distance ≤ ε
+
+    All of them where ``n_moves`` is None. Rows with the same values are one move with all their
+    mass; of rows that coincide in the metric and have the same loss, one represents all. Moves that
+    carry the same come with the shortest distance first, so that ties of a 0/1 loss show the most
+    similar rows. Where losses tie, several maps may attain the gap; this is one of them.
+    ConfigError when the budget was not certified. O(n log n) time.
+    """
+    certificate.find_gap(budget)
+    twin = certificate.twin
+    tables = [
+        pd.DataFrame(
+            {
+                "row": twin,
+                "becomes": twin[certificate.target[i]],
+                "mass": share * certificate.mass,
+                "gain": certificate.gain[i],
+                "distance": certificate.cost[i],
+            }
+        )
+        for share, i in certificate.mix_maps(budget)
+    ]
+    moves = pd.concat(tables)
+    moves = moves.loc[(moves["gain"] > 0) & (moves["mass"] > 0)]
+    alike = moves.groupby(["row", "becomes"], as_index=False)
+    moves = alike.agg({"mass": "sum", "gain": "first", "distance": "first"})
+    # Rounded, so that what ties in all but the last digit ties.
+    carried = (moves["mass"] * moves["gain"]).map(lambda number: float(f"{number:.10g}"))
+    moves = moves.assign(carried=-carried, near=moves["distance"].round(10))
+    moves = moves.sort_values(["carried", "near", "row", "becomes"], kind="stable")
+    moves = moves.head(len(moves) if n_moves is None else n_moves)
+    positions = [certificate.rows[moves[name].to_numpy()].tolist() for name in ("row", "becomes")]
+    numbers = [moves[name].tolist() for name in ("mass", "gain", "distance")]
+    return tuple(Move(*values) for values in zip(*positions, *numbers, strict=True))
+
+
+def describe_moves(
+    moves: Sequence[Move], part: Part, prediction: Prediction, rows: pd.DataFrame, gap: float
+) -> tuple[Pair, ...]:
+    """Turn moves into pairs of rows for reading; ``gap`` is Ĝ(ε), of which they carry shares.
+
+    ``rows`` has one line for each row of the part: from `read_source_rows` or `decode_rows`.
+    """
+    if len(rows) != part.n_samples:
+        raise ConfigError(
+            f"There are {len(rows)} rows to show, and {part.dataset}/{part.name} has "
+            f"{part.n_samples}.",
+            "Give the rows of this part.",
+        )
+    pairs = []
+    for move in moves:
+        before, after = (
+            [show_value(value) for value in rows.iloc[i]] for i in (move.row, move.becomes)
+        )
+        columns = zip(map(str, rows.columns), before, after, strict=True)
+        changes = tuple(Change(*texts) for texts in columns if texts[1] != texts[2])
+        label = int(part.y[move.row])
+        pairs.append(
+            Pair(
+                move=move,
+                share=move.carries / gap if gap > 0 else 0.0,
+                label=part.classes[label],
+                before=_name_decision(prediction.decision[move.row], part.classes),
+                after=_name_decision(prediction.decision[move.becomes], part.classes),
+                score_before=_score(prediction, move.row, label),
+                score_after=_score(prediction, move.becomes, label),
+                changes=changes,
+                same=len(before) - len(changes),
+            )
+        )
+    return tuple(pairs)
+
+
+def _name_decision(decision: float, classes: Sequence[str]) -> str:
+    if len(classes) > 2 or decision in (0.0, 1.0):
+        return classes[int(decision)]
+    return f"{classes[1]} with probability {decision:.2f}"
+
+
+def _score(prediction: Prediction, row: int, label: int) -> float:
+    """Return P(Y = 1), or the probability of the label's class where there are more than two."""
+    score = prediction.score[row]
+    return float(score[label]) if np.ndim(score) else float(score)
+
+
+# Where the worst case moved the training rows before the last round of a fair boosting model.
+
+# Columns of the transport plan that are computed together.
+BLOCK = 256
+# A smaller share of a row's mass is rounding.
+SMALLEST_SHARE = 1e-9
+
+
+def recall_last_moves(
+    model: BuDRO,
+    X: np.ndarray,
+    y: np.ndarray,
+    metric: FairMetric,
+    sample_weight: np.ndarray | None = None,
+) -> tuple[Move, ...]:
+    """Return the moves of a fitted model's last round, those that add most to the loss first.
+
+        Π = argmax ⟨R, Π⟩   s.t.  Π ≥ 0,  ⟨C, Π⟩ ≤ ε,  Πᵀ1 = m                   (2.8)
+
+    where R_ij is the loss of row i under the label of row j by all trees but the last. The
+    arguments are those of ``fit``; ``Move.row`` is j and ``becomes`` is i. ConfigError when the
+    model has a single round, before which nothing was moved.
+
+    Notes
+    -----
+    One solution of the transport, and O(n² k) operations for the plan, a block of columns at a
+    time. Where several plans attain the optimum, training may have met another: there the search
+    began at the round before. Batches of the stochastic solvers are drawn anew.
+
+    References
+    ----------
+    A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021, (2.8)
+    and Figure 1.
+    """
+    rounds = model.booster_.num_boosted_rounds()
+    if rounds < 2:
+        raise ConfigError(
+            "A model of one round has moved no rows.", "Train it with n_estimators of 2 or more."
+        )
+    data = xgboost.DMatrix(X, nthread=model.n_jobs)
+    margin = model.booster_.predict(data, output_margin=True, iteration_range=(0, rounds - 1))
+    loss = evaluate_losses(np.asarray(margin, dtype=np.float64))
+    weight = unit_weight(sample_weight, len(y))
+    z = np.asarray(metric.embed(X))
+    mass = weight / weight.sum()
+    budget = find_budget(model, measure_spread(z, mass)).budget
+    problem = build_problem(z, y, loss, budget, mass=mass)
+    generator = np.random.default_rng(model.random_state)
+    solution = solve(problem, model.solver, Setting.of(model), generator=generator)
+    moves = []
+    for first in range(0, len(y), BLOCK):
+        rows = np.arange(first, min(first + BLOCK, len(y)))
+        plan = plan_columns(problem, solution, rows)
+        target, column = np.nonzero(plan > SMALLEST_SHARE * problem.geometry.row_mass[rows])
+        row = rows[column]
+        gain = loss[target, y[row]] - loss[row, y[row]]
+        distance = np.sum((z[target] - z[row]) ** 2, axis=1)
+        numbers = zip(plan[target, column], gain, distance, strict=True)
+        moves += [
+            Move(int(j), int(i), *map(float, values))
+            for j, i, values in zip(row, target, numbers, strict=True)
+            if i != j
+        ]
+    return tuple(sorted(moves, key=lambda move: (-move.carries, move.row, move.becomes)))

@@ -1,0 +1,118 @@
+"""The mean of one learner's classifiers at several settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fairfrontier.models.base import Classifier
+from fairfrontier.models.baseline.learner import make_learner, pack_classifiers, unpack_classifiers
+from fairfrontier.models.objective import RANKED, Objective, read_costs, weigh_classes
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import METHODS, method
+
+
+@method("ensemble")
+@dataclass(kw_only=True, eq=False, repr=False)
+class Ensemble(Classifier):
+    """The mean of the probabilities of one learner's classifiers at M settings.
+
+    P(k | x) = (1/M) Σ_m P_m(k | x)
+
+    Errors that the settings do not share cancel in part, and it matters less which of them were
+    best by chance. In a study with a search, the settings that a row leaves out are the best five
+    that were tried of the learner, and where it leaves out the learner too, of the best learner.
+
+    Parameters
+    ----------
+    learner : str
+        A registered method for two classes that needs rows, labels and weights alone: ``gbdt``,
+        ``linear``, ``random_forest``, ``nn`` and so on.
+    settings : sequence of mappings
+        The parameters of each member that differ from the learner's defaults. In a study's YAML the
+        sequence is within another one, as a list of values is a sweep.
+    objective : {"accuracy", "balanced_accuracy", "f1", "auc", "log_loss"} or mapping
+        Chooses the learner's class weights where a setting has none: classes count alike for the
+        balanced accuracy, and rows for all else, costs included.
+    n_jobs, random_state : int
+        The learner's, where it has them.
+
+    Attributes
+    ----------
+    classifiers_ : tuple of Classifier
+        The members.
+
+    Notes
+    -----
+    Time and memory are the sums of the members'.
+
+    References
+    ----------
+    R. Caruana, A. Niculescu-Mizil, G. Crew, A. Ksikes. Ensemble selection from libraries of models.
+    ICML 2004, whose selection this simplifies to the best few.
+    """
+
+    takes_missing: ClassVar[bool] = True
+    weights_are_counts: ClassVar[bool] = False
+    learner_parameter: ClassVar[str | None] = "learner"
+    objectives: ClassVar[tuple[str, ...]] = RANKED
+    paper: ClassVar[str] = "Caruana et al., Ensemble selection from libraries of models, ICML 2004"
+    example: ClassVar[Mapping[str, Any]] = {
+        "settings": [{"n_estimators": 5, "max_depth": depth} for depth in (2, 3)]
+    }
+
+    classifiers_: tuple[Any, ...] = field(init=False)
+
+    learner: str = "gbdt"
+    settings: Sequence[Mapping[str, Any]] = ({},)
+    objective: Objective = "accuracy"
+    n_jobs: int = 1
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Raise ConfigError for invalid parameters, those of the members included."""
+        listed = isinstance(self.settings, Sequence) and not isinstance(self.settings, str)
+        whole = listed and all(isinstance(each, Mapping) for each in self.settings)
+        self.require("settings", bool(self.settings) and whole, "a list of mappings, not empty")
+        read_costs(self.objective)
+        for position in range(len(self.settings)):
+            self._make_member(position).check()
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Fit the members on rows X with labels y of two classes.
+
+        ConfigError is raised for invalid parameters, an unknown learner, or one that needs more
+        than rows, labels and weights.
+        """
+        self.check()
+        X, codes = self.validate_training(X, y)
+        members = [self._make_member(position) for position in range(len(self.settings))]
+        self.classifiers_ = tuple(
+            member.fit(X, codes, sample_weight=sample_weight) for member in members
+        )
+        return self
+
+    def _make_member(self, position: int) -> Any:
+        served = weigh_classes(self.objective, METHODS.find(self.learner))
+        return make_learner(self, {**served, **self.settings[position]})
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return the means of the members' probabilities, float64, shape (n_samples, 2)."""
+        rows = self.validate_rows(X)
+        total = np.zeros((len(rows), 2))
+        for classifier in self.classifiers_:
+            total += classifier.predict_proba(rows)
+        return total / len(self.classifiers_)
+
+    def get_state(self) -> State:
+        """Return the members, each with its number before its names."""
+        return pack_classifiers(self.classifiers_)
+
+    def set_state(self, state: State) -> None:
+        """Restore the members."""
+        self.classifiers_ = unpack_classifiers(state, self._make_member)
+        if len(self.classifiers_) != len(self.settings):
+            raise ValueError("it has not one member for every setting")

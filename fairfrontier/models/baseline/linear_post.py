@@ -1,0 +1,408 @@
+"""Fair decisions by thresholds on what a row's features say of its label and its group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+import xgboost
+from scipy.special import expit, softmax
+
+from fairfrontier.models.base import Classifier
+from fairfrontier.models.baseline.linear import Linear
+from fairfrontier.models.objective import Objective, read_costs
+from fairfrontier.models.persistence import State
+from fairfrontier.models.registry import method
+from fairfrontier.models.thresholds.base import choose_columns, number_cells
+from fairfrontier.models.tree.boosting import TreesOfBlocks, check_trees, grow, read_tree_parameters
+from fairfrontier.models.tree.rate_dual import RateProblem, solve_rates
+from fairfrontier.models.tree.rate_game import EVENTS
+from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.seeds import derive_generator
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# What models that learn the same trees may differ in.
+RULE = ("criterion", "objective", "bound")
+TABLE = ("X", "y", "groups", "sample_weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A fitted logistic regression: W, (n_classes, n_features), and b, (n_classes,)."""
+
+    coefficient: np.ndarray
+    intercept: np.ndarray
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """Return the classes' probabilities, (n_samples, n_classes)."""
+        chance: np.ndarray = softmax(features @ self.coefficient.T + self.intercept, axis=1)
+        return chance
+
+
+@dataclass(frozen=True, eq=False)
+class Guesser:
+    """Trees for the class and, given the class, for the group, and what calibrates their margins.
+
+    Both regressions see the margins of both kinds of trees: probabilities are then right on average
+    wherever a threshold on them leads, which probabilities calibrated each for itself are not.
+    """
+
+    label_trees: xgboost.Booster
+    group_trees: xgboost.Booster
+    label: Logistic
+    group: Logistic
+
+    def guess(self, X: np.ndarray, n_jobs: int) -> np.ndarray:
+        """Return P(class, group), float64, shape (n_samples, 2, n_groups)."""
+        margins = ask_trees(self.label_trees, self.group_trees, X, n_jobs)
+        return join(self.label, self.group, *margins)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What the trees say of training rows that they have not seen, and the trees of all rows."""
+
+    guesser: Guesser
+    chance: np.ndarray
+    weight: np.ndarray
+    cells: np.ndarray
+    rows: np.ndarray
+
+
+@method("linear_post")
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearPost(TreesOfBlocks, Classifier):
+    """Thresholds on the inferred label and group, which need no group to decide.
+
+    max_h  E[g(X) h(X)]   subject to   max_k r_ek(h) − min_k r_ek(h) ≤ ε  for each event e,
+    r_ek(h) = E[h(X) P(A = k, e | X)] / P(A = k, e),
+
+    where g is the objective's expected gain of decision 1 and e the rows of one label, or all rows.
+    The best h is linear in the probabilities: h(x) = 1{g(x) > Σ λ_ek P(A = k, e | x)/P(A = k, e)}.
+    Boosted trees learn P(Y | X), and P(A | X, Y) with the label as one more feature; λ is the
+    optimum for their probabilities on rows that were held out, calibrated there.
+
+    Parameters
+    ----------
+    criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds"}
+        Which rows make the events: all; those of class 1 (true positive rates); those of class 0
+        (false positive rates); each class for itself.
+    objective : {"accuracy", "balanced_accuracy"} or mapping
+        What is maximised; a mapping is ``{"costs": {"false_positive": 1, "false_negative": 5}}``.
+    bound : float
+        ε, from 0 to 1: largest difference between two groups, by the inferred groups.
+    attributes : int, list of int or None
+        Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
+        may name them.
+    folds : int
+        Parts of the training rows that are held out in turn; 2 or more.
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
+        As XGBoost's, of both kinds of trees.
+    colsample_bytree : float
+        The share of the features that each tree is grown on.
+    base_score : float or None
+        Probability that both kinds start from; None lets XGBoost estimate it from the labels.
+    n_jobs : int
+        Threads.
+    random_state : int
+        Draws the folds, and the features of each tree where ``colsample_bytree`` leaves some out.
+
+    Attributes
+    ----------
+    guesser_ : Guesser
+        The trees, fitted on all rows, and what calibrates them.
+    cells_ : ndarray of int64, shape (n_groups, n_attributes)
+        The combinations of codes that make the groups, in ascending order.
+    price_ : ndarray of float64, shape (n_events, n_groups)
+        λ/P(A = k, e); 0 for groups without a row in an event, which are not bounded there.
+    gain_ : ndarray of float64, shape (2,)
+        Gain of decision 1 on a row of class 0, below 0, and of class 1, above; 2 apart.
+    report_ : dict
+        ``dual_value``, above the gain of every rule within the bound; ``gap``, its distance from
+        the optimum; ``iterations`` of the solver. Not saved.
+
+    Notes
+    -----
+    (folds + 1) fits of boosting and as many with a tree for each group, 1 for two groups; settings
+    of one table that differ in criterion, objective and bound share them in a study. O(n) for λ,
+    some milliseconds. The bound holds as far as the probabilities are right, and up to rows of
+    equal features: that it holds on others is not guaranteed. ``predict_proba`` is a score whose
+    order and side of 1/2 count; it is no probability of class 1.
+
+    References
+    ----------
+    R. Xian, H. Zhao. A unified post-processing framework for group fairness in classification.
+    2024. A. K. Menon, R. C. Williamson. The cost of fairness in binary classification. FAT* 2018.
+    """
+
+    constrains_decisions: ClassVar[bool] = True
+    weights_are_counts: ClassVar[bool] = False  # repeated rows are other folds
+    takes_missing: ClassVar[bool] = True
+    batched: ClassVar[bool] = True
+    across_splits: ClassVar[bool] = False
+    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
+    plain: ClassVar[str] = "gbdt"
+    paper: ClassVar[str] = "Xian and Zhao, A unified post-processing framework, 2024"
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3, "folds": 3}
+
+    guesser_: Guesser = field(init=False)
+    cells_: np.ndarray = field(init=False)
+    price_: np.ndarray = field(init=False)
+    gain_: np.ndarray = field(init=False)
+    report_: dict[str, Any] = field(init=False)
+
+    criterion: Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"] = (
+        "equalized_odds"
+    )
+    objective: Objective = "accuracy"
+    bound: float = 0.05
+    attributes: int | list[int] | None = None
+    folds: int = 3
+    n_estimators: int = 100
+    max_depth: int = 4
+    learning_rate: float = 0.1
+    reg_lambda: float = 1.0
+    min_child_weight: float = 1.0
+    base_score: float | None = None
+    tree_method: str = "hist"
+    max_bin: int = 256
+    colsample_bytree: float = 1.0
+    n_jobs: int = 1
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Raise ConfigError for invalid parameters."""
+        check_trees(self)
+        self.require("criterion", self.criterion in EVENTS, " or ".join(EVENTS))
+        known = not isinstance(self.objective, str) or self.objective in self.objectives
+        self.require("objective", known, "accuracy, balanced_accuracy or costs")
+        read_costs(self.objective)
+        self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
+        self.require("folds", self.folds >= 2, "2 or more")
+        score = self.base_score
+        self.require("base_score", score is None or 0 < score < 1, "a number in (0, 1), or null")
+
+    def structure(self) -> tuple[Any, ...]:
+        """Return the parameters of the trees: models that share them share the trees."""
+        own = self.get_params(deep=False)
+        return tuple((name, own[name]) for name in sorted(own) if name not in RULE)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
+    ) -> Self:
+        """Learn the trees on rows X with labels y of two classes and their groups, and decide.
+
+        X may be a Dask array, whose rows the workers of a ``client`` hold, if there is one.
+        ``groups``, int64, has shape (n_samples, n_attributes). ConfigError is raised for invalid
+        parameters, and for ``attributes`` that are no columns of ``groups``; DataError when all
+        rows are in one group; InputError for tables that are not numbers, weights of 0 alone, and
+        other than two classes.
+        """
+        given = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        given["client"] = client
+        type(self).fit_batch([self], [given])
+        return self
+
+    @classmethod
+    def fit_batch(
+        cls,
+        models: Sequence[Self],
+        data: Sequence[Mapping[str, Any]],
+        *,
+        progress: Any = None,  # noqa: ARG003
+    ) -> None:
+        """Fit models of one ``structure``; those whose mappings hold the same table share trees."""
+        shared: dict[tuple[int, ...], Learnt] = {}
+        for model, given in zip(models, data, strict=True):
+            model.check()
+            client = given.get("client")
+            X, codes, weight, groups = model.read_training(
+                given["X"], given["y"], given.get("sample_weight"), given["groups"], client
+            )
+            table = tuple(id(given.get(name)) for name in TABLE)
+            if table not in shared:
+                columns = choose_columns(groups, model.attributes, model.name)
+                shared[table] = fit_rows(
+                    partial(learn, model, y=codes, columns=columns, weight=weight),
+                    X,
+                    client=client,
+                    name=model.name,
+                    dtype=np.float32,
+                    y=codes,
+                    weight=weight,
+                )
+            model.decide(shared[table])
+
+    def decide(self, learnt: Learnt) -> None:
+        """Set the trees, and the best rule for what they say of the held-out rows."""
+        self.guesser_, self.cells_ = learnt.guesser, learnt.cells
+        self.gain_, self.price_, self.report_ = self._solve(learnt)
+
+    def _solve(self, learnt: Learnt) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Return gains, prices and the report of the best rule on the held-out rows."""
+        events = [[0, 1] if label is None else [label] for label in EVENTS[self.criterion]]
+        chance, weight = learnt.chance, learnt.weight / learnt.weight.sum()
+        class_share = weight @ chance.sum(axis=2)
+        alarm, miss = read_costs(self.objective) or (1.0, 1.0)
+        if self.objective == "balanced_accuracy":
+            alarm, miss = 1.0 / class_share
+        gain = np.array([-alarm, miss]) * 2.0 / (alarm + miss)
+        # A cell without a row has no rate to be bounded.
+        kept = np.array([learnt.rows[event].sum(axis=0) > 0 for event in events])
+        cell = np.stack([chance[:, event].sum(axis=1) for event in events], axis=1)
+        mass = np.where(kept, np.einsum("n,nek->ek", weight, cell), np.inf)
+        problem = RateProblem(
+            gain=chance.sum(axis=2) @ gain,
+            share=(cell / mass)[:, kept],
+            event=np.nonzero(kept)[0],
+            weight=weight,
+            bound=self.bound,
+        )
+        optimum = solve_rates(problem)
+        price = np.zeros_like(mass)
+        price[kept] = optimum.price
+        report = {"dual_value": optimum.value, "gap": optimum.gap, "iterations": optimum.iterations}
+        return gain, price / mass, report
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return (1 − s, s) with scores s in (0, 1) that are above 1/2 where 1 is decided."""
+        rows = self.validate_rows(X)
+        chance = self.guesser_.guess(rows, self.n_jobs)
+        margin = chance.sum(axis=2) @ self.gain_
+        for label, price in zip(EVENTS[self.criterion], self.price_, strict=True):
+            margin -= (chance.sum(axis=1) if label is None else chance[:, label]) @ price
+        score = expit(2.0 * margin)
+        return np.stack([1.0 - score, score], axis=1)
+
+    def get_state(self) -> State:
+        """Return the trees, regressions, groups and prices."""
+        guesser = self.guesser_
+        maps = {"label": guesser.label, "group": guesser.group}
+        arrays = {f"{name}_{key}": value for name, each in maps.items()
+                  for key, value in vars(each).items()}  # fmt: skip
+        arrays |= {"cells": self.cells_, "price": self.price_, "gain": self.gain_}
+        return State(
+            arrays=arrays, boosters={"label": guesser.label_trees, "group": guesser.group_trees}
+        )
+
+    def set_state(self, state: State) -> None:
+        """Restore the trees, regressions, groups and prices."""
+        arrays, boosters = state.arrays, state.boosters
+        maps = [
+            Logistic(arrays[f"{name}_coefficient"], arrays[f"{name}_intercept"])
+            for name in ("label", "group")
+        ]
+        self.guesser_ = Guesser(boosters["label"], boosters["group"], *maps)
+        self.cells_, self.price_, self.gain_ = arrays["cells"], arrays["price"], arrays["gain"]
+
+
+def extend(X: np.ndarray, label: np.ndarray | int) -> np.ndarray:
+    """Return rows with their class, or one class for all, as the last feature."""
+    return np.column_stack([X, np.broadcast_to(label, len(X))])
+
+
+def ask_trees(
+    label: xgboost.Booster, group: xgboost.Booster, X: np.ndarray, n_jobs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return margins of the class, (n_samples, 1), and by class of the groups, (2, n_samples, m).
+
+    There is one for two groups, and one for each of more.
+    """
+
+    def ask(booster: xgboost.Booster, rows: np.ndarray) -> np.ndarray:
+        booster.set_param({"nthread": n_jobs})
+        margin = booster.predict(xgboost.DMatrix(rows, nthread=n_jobs), output_margin=True)
+        return np.asarray(margin, dtype=np.float64).reshape(len(rows), -1)
+
+    return ask(label, X), np.stack([ask(group, extend(X, code)) for code in (0, 1)])
+
+
+def join(label: Logistic, group: Logistic, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return P(class, group), (n_samples, 2, n_groups), from the margins of `ask_trees`."""
+    chance = label.apply(np.column_stack([own, *others]))
+    given = [group.apply(extend(np.column_stack([others[c], own]), c)) for c in (0, 1)]
+    return np.asarray(chance[:, :, None] * np.stack(given, axis=1))
+
+
+def calibrate(features: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Logistic:
+    """Return the logistic regression with a penalty of 1/2 on the sum of the losses."""
+    model = Linear(penalty=1.0 / float(weight.sum()))
+    model.fit(features, codes, sample_weight=weight)
+    return Logistic(model.coefficient_, model.intercept_)
+
+
+def learn(
+    model: LinearPost, rows: Rows, y: np.ndarray, columns: np.ndarray, weight: np.ndarray
+) -> Learnt:
+    """Return trees for all rows, and what those of the other folds say of each row.
+
+    ``rows`` have the columns y and weight, too.
+    """
+    cells, group = number_cells(columns)
+    if len(cells) < 2:
+        raise DataError(
+            "All training rows are in one group.", "Name an attribute with two groups or more."
+        )
+    parameters, rounds = read_tree_parameters(model), model.n_estimators
+    many = {"objective": "multi:softprob", "num_class": len(cells)} if len(cells) > 2 else {}
+    rows = rows.attach(group=group)
+
+    def grow_both(kept: np.ndarray) -> tuple[xgboost.Booster, xgboost.Booster]:
+        some = rows.take(kept)
+        label = grow(some, parameters, rounds)
+        labelled = some.derive(_extend, width=rows.n_features + 1)
+        both = label, grow(labelled, parameters | many, rounds, label="group")
+        for each in (labelled, some):
+            each.drop()
+        return both
+
+    drawn = derive_generator("linear_post", "fold", model.random_state).random(len(y))
+    fold = np.empty(len(y), dtype=np.int64)
+    fold[np.lexsort([drawn, y, group])] = np.arange(len(y)) % model.folds
+    own, others = np.zeros((len(y), 1)), np.zeros((2, len(y), len(cells) if many else 1))
+    for each in range(min(model.folds, len(y))):
+        out = np.flatnonzero(fold == each)
+        trees = grow_both(np.flatnonzero(fold != each))
+        unseen = rows.take(out)
+        asked = unseen.map(_ask, *(bytes(e.save_raw("ubj")) for e in trees), model.n_jobs)
+        margins = list(zip(*(found for found in asked if found is not None), strict=True))
+        own[out], others[:, out] = np.concatenate(margins[0]), np.concatenate(margins[1], axis=1)
+        unseen.drop()
+    label_map = calibrate(np.column_stack([own, *others]), y, weight)
+    given = np.where(y[:, None] == 1, others[1], others[0])
+    group_map = calibrate(extend(np.column_stack([given, own]), y), group, weight)
+    counted = np.zeros((2, len(cells)))
+    np.add.at(counted, (y, group), weight)
+    return Learnt(
+        guesser=Guesser(*grow_both(np.arange(len(y))), label_map, group_map),
+        chance=join(label_map, group_map, own, others),
+        weight=weight,
+        cells=cells,
+        rows=counted,
+    )
+
+
+def _ask(
+    block: Block, label: bytes, group: bytes, n_jobs: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    if not len(block):
+        return None
+    label_trees, group_trees = (xgboost.Booster(model_file=bytearray(r)) for r in (label, group))
+    return ask_trees(label_trees, group_trees, block.X, n_jobs)
+
+
+def _extend(block: Block) -> Block:
+    """Return a block whose rows have their class as the last feature."""
+    return replace(block, X=extend(block.X, block["y"].astype(block.X.dtype)))

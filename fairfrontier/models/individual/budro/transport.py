@@ -1,0 +1,721 @@
+"""BuDRO's transport problem: where the worst case moves the training rows, at a budget.
+
+    max_Π ⟨R, Π⟩   s.t.  Π ≥ 0,  ⟨C, Π⟩ ≤ ε,  Πᵀ1 = m                         (2.8)
+    min_{η≥0} M(η) = ηε + Σ_j m_j max_i (R_ij − η C_ij)                       (B.14)
+
+C_ij = ‖z_i − z_j‖², and R_ij = loss of row i under the label of column j, so there are only as
+many loss vectors as labels. All is array code over one namespace of the array API.
+
+References
+----------
+A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
+Sections 2.2 and 4, Appendix B.2 (Algorithms 2 and 7).
+
+BuDRO's transport as a linear programme, for small n.
+
+BuDRO's transport with few sources for each column, and a certificate of what that loses.
+
+Columns are cut into blocks of near ones, and a column may stay or go to one of the m points that
+are best for the centre c of its block, by R_i − η‖z_i − c‖². At a price η let v_j be the value of
+the best of these for column j, and V_j that of the best of all points. The dual of all moves is
+
+    M(η) = ηε + Σ_j m_j V_j = ηε + Σ_j m_j v_j + Σ_j m_j d_j,   0 ≤ d_j = V_j − v_j ≤ b_j,
+
+where b_j is the largest loss less v_j. The map of the v_j, mixed with staying if it costs too much,
+is one of the maps of (2.8), so that its objective is below the optimum, and M(η) is above it. The
+last sum is bounded from CHECKED columns, drawn in proportion to m_j b_j and each compared with all
+points: the d_j / b_j are independent, within [0, 1] and of mean Σ m_j d_j / Σ m_j b_j, which
+Hoeffding's inequality bounds but for a probability of RISK. If there are no more columns than that
+all are compared, and nothing is left to chance.
+
+References
+----------
+W. Hoeffding. Probability inequalities for sums of bounded random variables. JASA 58, 1963,
+Theorem 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_namespace
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, eye_array, kron
+
+from fairfrontier.models.individual.budro.geometry import (
+    TILE,
+    Geometry,
+    round_off,
+    sample_columns,
+    split_points,
+)
+from fairfrontier.models.individual.budro.search import (
+    Envelope,
+    Lines,
+    Minimum,
+    Piece,
+    Search,
+    blocks,
+    descend_dual,
+    has_many_pairs,
+    minimise_dual,
+    trace_lines,
+)
+from fairfrontier.runtime.arrays import segment_sum, to_numpy
+from fairfrontier.runtime.errors import ConfigError
+
+Array = Any
+
+# Share of the columns on which a first round seeks η if pairs are many.
+COLD_SHARE = 0.05
+# Relative difference of a step's price from the expected one, and steps that are prepared together
+# if the last round had no such steps.
+NEAR = 0.05
+AHEAD = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Transport:
+    """The map that a solver found, with its certificate.
+
+    Attributes
+    ----------
+    eta : float
+        Dual variable; infinite where the budget is 0.
+    objective, cost : float
+        ⟨R, Π⟩ and ⟨C, Π⟩ of the map.
+    dual_value : float
+        Smallest M(η) found: an upper bound of the optimum.
+    iterations : int
+        Passes over all columns, stochastic steps, or pivots of the linear programme.
+    converged : bool
+        Whether the gap met the tolerance; always true for the stochastic solvers.
+    weight : float64 array of shape (n_samples, n_labels)
+        w(x_i, k) = Σ_j Π_ij 1{y_j = k}; sums to the total mass. Coincident rows that tie share
+        equally, so that the next tree does not depend on the order of rows.
+    destination : int64 array of shape (n_maps, n_columns)
+        Points that each merged column moves to; the likeliest ones of an entropic solver, whose map
+        `solver.plan_columns` returns.
+    share, etas : tuple of float
+        Share of every column's mass that follows each of those maps, and its η.
+    entropy_weight : float
+        γ of an entropic solver, else 0.
+    path : tuple of float
+        η before each step of ``solve_sgd``.
+    """
+
+    eta: float
+    objective: float
+    dual_value: float
+    cost: float
+    iterations: int
+    converged: bool
+    weight: Array
+    destination: Array
+    share: tuple[float, ...]
+    etas: tuple[float, ...] = ()
+    entropy_weight: float = 0.0
+    path: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, minimum: Minimum, weight: Array, destination: Array) -> Self:
+        """Return a minimum of the dual with the weights of the rows and where columns go."""
+        return cls(
+            eta=minimum.eta,
+            objective=minimum.objective,
+            dual_value=minimum.dual + minimum.slack,
+            cost=minimum.cost,
+            iterations=minimum.iterations,
+            converged=minimum.converged,
+            weight=weight,
+            destination=destination,
+            share=tuple(share for share, _ in minimum.maps),
+            etas=tuple(piece.eta for _, piece in minimum.maps),
+        )
+
+    def resume(self) -> tuple[float, Array] | None:
+        """Return the η and the map at which the next round begins, unless η is 0 or infinite."""
+        return (self.eta, self.destination[0, :]) if 0 < self.eta < float("inf") else None
+
+    @property
+    def gap(self) -> float:
+        """Duality gap M(η) − ⟨R, Π⟩, ≥ 0 up to rounding for a map within the budget."""
+        return self.dual_value - self.objective
+
+
+def finish(search: Search, minimum: Minimum) -> Transport:
+    """Return the map of a minimum, with the weights of the rows."""
+    xp, geometry = search.xp, search.geometry
+    n_points = geometry.point.shape[0]
+    columns, arriving = [], []
+    for first, last in geometry.columns:
+        mass = geometry.column_mass[first:last]
+        came = (
+            share * segment_sum(mass, piece.target[first:last], n_points)
+            for share, piece in minimum.maps
+        )
+        arriving.append(sum(came))
+    arrived = geometry.add_up(xp.stack(arriving))
+    for label in range(geometry.n_labels):
+        level = xp.take(search.level[label], geometry.row_point)
+        worst = xp.astype(search.loss[:, label] == level, mass.dtype)
+        winners = segment_sum(worst, geometry.row_point, n_points)
+        columns.append(worst * xp.take(arrived[label, :] / winners, geometry.row_point))
+    destination = xp.stack([piece.target for _, piece in minimum.maps], axis=0)
+    return Transport.of(minimum, xp.stack(columns, axis=1), destination)
+
+
+def solve_exact(
+    geometry: Geometry,
+    loss: Array,
+    budget: float,
+    *,
+    tolerance: float = 1e-3,
+    start: Transport | None = None,
+    column_share: float | None = None,
+    dtype: str = "float32",
+    max_iterations: int = 100,
+) -> Transport:
+    """Solve (2.8) by its one-dimensional dual, to a computed duality gap.
+
+    Every pass over the columns gives an affine piece of M, and `minimise_dual` mixes two maps so
+    that the cost is ε exactly. Where nothing binds (η* = 0) every column goes to its cheapest
+    worst point and the budget is not used up.
+
+    ``loss`` holds ℓ(f(x_i), k), (n_samples, n_labels). The search stops when the gap is at most
+    ``tolerance`` times what moving gains, M(η) − Σ_j m_j R_jj, or unconverged after
+    ``max_iterations`` passes. It begins at the η and map of ``start``, the last round's solution.
+    With a ``column_share`` η is first sought on that share of the columns: fewer full passes, and
+    within the tolerance another of the maps that meet it; COLD_SHARE by default if pairs are many
+    and there is no ``start``. ``dtype`` is that of the products, see `Search`.
+
+    A pass is a product of augmented vectors, O(n² k) operations, of which bounds kept from earlier
+    passes and rounds (see `bound`) leave some hundredths on NumPy, and a pass between two others
+    moves only columns that those leave open (see `envelope`). Memory is O(n) and a table of at most
+    512 MiB, kept with the geometry. The order of rows and the number of processes change no map,
+    but for values that differ by just the tolerance of ties (see `tie`), to rounding.
+    """
+    begin = None if start is None else start.resume()
+    if column_share is None and begin is None and has_many_pairs(geometry):
+        column_share = COLD_SHARE
+    search = Search(geometry, loss, dtype)
+    # Without a budget nothing moves, whatever is best elsewhere.
+    free = search.move_freely(budget) if budget > 0 else search.stay(budget)
+    if column_share is not None and free.slope < 0 < budget:
+        eta = seek_price(
+            geometry,
+            loss,
+            budget,
+            share=column_share,
+            tolerance=tolerance / 10,
+            dtype=dtype,
+            max_iterations=max_iterations,
+        )
+        if 0 < eta < float("inf"):
+            begin = (eta, geometry.column_point if begin is None else begin[1])
+    return finish(search, _minimise(search, free, begin, tolerance, max_iterations))
+
+
+def seek_price(
+    geometry: Geometry,
+    loss: Array,
+    budget: float,
+    *,
+    share: float,
+    tolerance: float,
+    dtype: str,
+    max_iterations: int,
+    start: float | None = None,
+) -> float:
+    """Return the η of the problem of a share of the columns, from ``start`` if there is one."""
+    sample = Search(sample_columns(geometry, share), loss, dtype)
+    begin = None if start is None else (start, sample.geometry.column_point)
+    free = sample.move_freely(budget)
+    return _minimise(sample, free, begin, tolerance, max_iterations).eta
+
+
+def _minimise(
+    search: Search,
+    free: Piece,
+    begin: tuple[float, Array] | None,
+    tolerance: float,
+    max_iterations: int,
+) -> Minimum:
+    """Minimise M from the piece at η = 0 or from a price and a map."""
+    stay = search.stay(free.budget)
+    return minimise_dual(
+        Envelope(search, free, stay).explore,
+        free,
+        stay,
+        start=begin,
+        tolerance=tolerance,
+        # Early in boosting all losses are nearly equal, and any map would meet a share of M.
+        floor=stay.gain,
+        max_iterations=max_iterations,
+    )
+
+
+def solve_sgd(
+    geometry: Geometry,
+    loss: Array,
+    budget: float,
+    *,
+    sample: np.ndarray,
+    eta: float = 0.1,
+    momentum: float = 0.9,
+    learning_rate: float = 1e-4,
+    start: Transport | None = None,
+    dtype: str = "float32",
+) -> Transport:
+    """Approach the dual's minimum by stochastic subgradient steps, then move all (Algorithm 2).
+
+    v ← μ v + (ε − mean_b C_{i(b),b}),  η ← max(0, η − α v), over batches b of columns: the row
+    numbers ``sample``, (steps, batch_size). μ is ``momentum`` and α ``learning_rate``. At the last
+    η every column goes to its best row. The cost may be above or below the budget, and ``gap``
+    bounds the suboptimality only if it is not above. ``start`` saves work and does not change η.
+
+    O((steps · batch_size + n) n k) operations, most of which bounds save on NumPy as in
+    ``solve_exact``. There the columns of all steps are moved at once, for prices around those of
+    the same steps a round before; if the steps leave these, for some further steps.
+    """
+    search = Search(geometry, loss, dtype)
+    target = geometry.column_point if start is None else start.destination[0, :]
+    batches = Batches(search, sample, target, () if start is None else start.path)
+    eta = descend_dual(
+        batches.pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate
+    )
+    final = search.move_all(eta, budget, batches.start)
+    minimum = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], True, final.slack)
+    return replace(finish(search, minimum), path=tuple(batches.path))
+
+
+class Batches:
+    """The costs of batches of columns at the prices of their steps.
+
+    If `search` has bounds, what is best for the columns of many steps is found at once, for prices
+    within NEAR of the expected ones: proportional to the last round's, ``expected``, or else the
+    present price for some steps. ``path`` collects the prices of the steps so far.
+    """
+
+    def __init__(
+        self, search: Search, sample: np.ndarray, start: Array, expected: tuple[float, ...]
+    ) -> None:
+        self.search, self.start = search, start
+        self.drawn = to_numpy(search.geometry.row_column)[sample]
+        self.path: list[float] = []
+        alike = len(expected) == len(sample) and min(expected, default=0.0) > 0
+        self.expected = np.asarray(expected) if alike else None
+        self.known: deque[tuple[float, float, np.ndarray]] = deque()
+        self.lines: Lines | None = None
+
+    def _look_ahead(self, eta: float) -> None:
+        """Find what is best for the columns of the next steps near the expected prices."""
+        search, step = self.search, len(self.path)
+        if search.bounds is not None and search.bounds.blank:
+            self.start = search.move_columns(None, self.start, eta)
+        prices = np.full(min(AHEAD, len(self.drawn) - step), eta)
+        if self.expected is not None:
+            stop = step + AHEAD if step else len(self.drawn)
+            prices = eta * self.expected[step:stop] / self.expected[step]
+        low, high = (1 - NEAR) * prices, (1 + NEAR) * prices
+        drawn = self.drawn[step : step + prices.size]
+        # In order of columns, as `search` requires; those below 0 belong to other processes.
+        order = np.argsort(drawn, axis=None, kind="stable")
+        order = order[np.count_nonzero(drawn < 0) :]
+        owner, column = order // drawn.shape[1], drawn.ravel()[order]
+        start = self.start[column]
+        self.lines = trace_lines(search, column, start, low[owner], high[owner])
+        places = np.split(
+            np.argsort(owner, kind="stable"),
+            np.cumsum(np.bincount(owner, minlength=prices.size))[:-1],
+        )
+        self.known = deque(zip(low, high, places, strict=True))
+
+    def pay(self, rows: np.ndarray, eta: float) -> float:
+        """Return the mean cost of the next batch at η."""
+        search, geometry = self.search, self.search.geometry
+        low, high, places = self.known.popleft() if self.known else (1.0, 0.0, rows)
+        if not low <= eta <= high and search.bounds is not None and eta > 0:
+            self._look_ahead(eta)
+            low, high, places = self.known.popleft()
+        if self.lines is not None and low <= eta <= high:
+            paid = np.sum(self.lines.choose(places, eta)[1])
+        else:
+            xp, drawn = search.xp, np.sort(self.drawn[len(self.path)])
+            chosen = xp.asarray(drawn[drawn >= 0], device=device(self.start))
+            target = search.move_columns(chosen, xp.take(self.start, chosen), eta)
+            paid = xp.sum(search.weigh(target, chosen)[1])
+        self.path.append(eta)
+        return float(geometry.add_up(paid)) / rows.size
+
+
+LARGEST = 200
+
+
+def solve_linear_program(geometry: Geometry, loss: Array, budget: float) -> Transport:
+    """Solve (2.8) by HiGHS over merged points and columns, for at most LARGEST rows.
+
+    ``loss`` is (n_samples, n_labels). ``eta`` is the multiplier of the budget, and ``dual_value`` M
+    at it. Columns that the programme splits become a mixture of maps, one more map for every split.
+
+    Raises
+    ------
+    ConfigError
+        For more rows.
+    """
+    n = int(geometry.row_point.shape[0])
+    if n > LARGEST:
+        raise ConfigError(
+            f"The linear programme of {n} rows has {n * n} variables.",
+            f"Use the solver exact beyond {LARGEST} rows.",
+        )
+    xp, search = array_namespace(geometry.point), Search(geometry, loss, "float64")
+    point, mass = to_numpy(geometry.point), to_numpy(geometry.column_mass)
+    column = to_numpy(geometry.column_point)
+    cost = np.sum((point[:, None, :] - point[None, column, :]) ** 2, axis=2)
+    levels = [to_numpy(level) for level in search.level]
+    counts = [last - first for first, last in geometry.columns]
+    gain = np.repeat(np.stack(levels, axis=1), counts, axis=1)
+    solution = linprog(
+        -gain.reshape(-1),
+        A_ub=csr_array(cost.reshape(1, -1)),
+        b_ub=[budget],
+        A_eq=kron(csr_array(np.ones((1, len(point)))), eye_array(len(mass))),
+        b_eq=mass,
+        bounds=(0, None),
+        method="highs",
+    )
+    eta = max(0.0, -float(solution.ineqlin.marginals[0]))
+    dual = eta * budget + float(mass @ np.max(gain - eta * cost, axis=0))
+    arrived = np.cumsum(solution.x.reshape(cost.shape) / mass, axis=0)
+    # Differences in the last digits of shares are HiGHS's rounding.
+    arrived = np.round(arrived / arrived[-1], 9)
+    cuts = np.unique(arrived[arrived > 0])
+    maps = []
+    for share, cut in zip(np.diff(cuts, prepend=0.0), cuts, strict=True):
+        target = xp.asarray(np.argmax(arrived >= cut, axis=0), device=device(geometry.point))
+        maps.append((float(share), search.piece(eta, budget, target)))
+    return finish(search, Minimum(tuple(maps), eta, dual, int(solution.nit), converged=True))
+
+
+# Columns that are compared with all points, and the probability that the bound does not hold.
+CHECKED = 1 << 14
+RISK = 1e-6
+# Columns on which η is sought, the share of what moving gains that this may lose, and the share of
+# η that is taken: a price too low costs least, since mixing with staying makes up for it.
+SOUGHT = 1 << 13
+LOSS = 0.02
+LOWER = 0.99
+# Points of a cell: sources are taken by the cell. Columns of a block, unless blocks are too many.
+CELL = 32
+BLOCK = 128
+# Centres that are compared with all points at once.
+CENTRES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Points in cells and columns in blocks, by trees; the same in all rounds.
+
+    ``order`` (n_cells · CELL,) are points by cell, the last one repeated as often as the last cell
+    is short. ``blocks`` has an array of column numbers for each block of each label.
+    """
+
+    order: np.ndarray
+    blocks: tuple[tuple[np.ndarray, ...], ...]
+
+
+def lay_out(geometry: Geometry, sources: int) -> Layout:
+    """Cut points and columns for so many sources, into as many blocks at most as there are sources.
+
+    O(n k log n) operations on the host.
+    """
+    point, column_point = to_numpy(geometry.point), to_numpy(geometry.column_point)
+    order, _ = split_points(point, CELL)
+    size = max(BLOCK, -(-2 * column_point.size // sources))
+    held = []
+    for first, last in geometry.columns:
+        members, start = np.arange(0), np.arange(0)
+        if last > first:
+            members, start = split_points(point[column_point[first:last]], size)
+        held.append(tuple(first + part for part in np.split(members, start[1:])))
+    return Layout(np.append(order, np.full(-order.size % CELL, order[-1])), tuple(held))
+
+
+class RestrictedSearch:
+    """The best of few sources for every column, in the place of `Search`'s best of all points."""
+
+    def __init__(self, search: Search, layout: Layout, sources: int) -> None:
+        self.search, self.layout = search, layout
+        n_cells = layout.order.size // CELL
+        self.n_open = min(n_cells, -(-sources // CELL))
+        xp, self.order = search.xp, search.xp.asarray(layout.order, device=self._device)
+        centred = search.geometry.point - xp.mean(search.geometry.point, axis=0)
+        self.centred = xp.astype(centred, search.dtype)
+        self.square = xp.sum(centred * centred, axis=1)
+
+    @property
+    def _device(self) -> Any:
+        return device(self.search.geometry.point)
+
+    def _line_up(self, label: int, eta: float, lift: float = 0.0) -> tuple[Array, float, float]:
+        """Return [2z, (R − centre)/η − (1 − lift) ‖z‖²] by cell, centre and max |R − centre|."""
+        xp, level = self.search.xp, self.search.level[label]
+        centre = (float(xp.max(level)) + float(xp.min(level))) / 2
+        worth = (level - centre) / eta - (1 - lift) * self.square
+        worth = xp.astype(worth, self.search.dtype)
+        left = xp.concat([2.0 * self.centred, worth[:, None]], axis=1)
+        return xp.take(left, self.order, axis=0), centre, float(xp.max(xp.abs(level - centre)))
+
+    def move_all(self, eta: float, budget: float) -> Piece:
+        """Move every column to the best of its sources, or let it stay if none is better."""
+        search, geometry, xp = self.search, self.search.geometry, self.search.xp
+        own = geometry.column_point
+        members, found = [own[:0]], [own[:0]]
+        for label, held in enumerate(self.layout.blocks):
+            left, *_ = self._line_up(label, eta)
+            for first in range(0, len(held), CENTRES):
+                part = [
+                    xp.asarray(block, device=self._device)
+                    for block in held[first : first + CENTRES]
+                    if block.size
+                ]
+                if part:
+                    members += part
+                    found += self._move_blocks(left, part)
+        place = xp.argsort(xp.concat(members))
+        target = xp.take(xp.concat(found), place)
+        gain, cost = search.weigh(target)
+        least, _ = search.weigh(own)
+        better = gain - eta * cost > least + search.tolerance(eta, own)
+        return search.piece(eta, budget, xp.where(better, target, own))
+
+    def _move_blocks(self, left: Array, members: list[Array]) -> list[Array]:
+        """Return the best sources of the columns of some blocks."""
+        xp, own = self.search.xp, self.search.geometry.column_point
+        rows = [self._stand(xp.take(own, block)) for block in members]
+        centre = xp.stack([xp.mean(row, axis=0) for row in rows], axis=1)
+        n_cells, height = left.shape[0] // CELL, max(1, TILE // (CELL * len(rows))) * CELL
+        highest = xp.concat(
+            [
+                xp.max(xp.reshape(left[first:stop, :] @ centre, (-1, CELL, len(rows))), axis=1)
+                for first, stop in blocks(left.shape[0], height)
+            ],
+            axis=0,
+        )
+        cells = xp.reshape(left, (n_cells, CELL, left.shape[1]))
+        targets = []
+        chosen = choose_cells(highest.T, self.n_open, xp)
+        for b, row in enumerate(rows):
+            cell = chosen[b, :]
+            near = xp.reshape(xp.take(cells, cell, axis=0), (-1, left.shape[1]))
+            best = xp.argmax(row @ near.T, axis=1)
+            targets.append(xp.take(self.order, xp.take(cell, best // CELL) * CELL + best % CELL))
+        return targets
+
+    def _stand(self, point: Array) -> Array:
+        """Return [z, 1] of points."""
+        xp = self.search.xp
+        row = xp.take(self.centred, point, axis=0)
+        return xp.concat([row, xp.ones_like(row[:, :1])], axis=1)
+
+    def bound_loss(self, piece: Piece, generator: np.random.Generator) -> float:
+        """Return an upper bound of Σ_j m_j d_j at the price of a piece."""
+        search, geometry, xp = self.search, self.search.geometry, self.search.xp
+        gain, cost = search.weigh(piece.target)
+        value = gain - piece.eta * cost
+        most = xp.concat(
+            [
+                xp.full(
+                    (last - first,), float(xp.max(level)), dtype=xp.float64, device=self._device
+                )
+                for level, (first, last) in zip(search.level, geometry.columns, strict=True)
+            ]
+        )
+        room = xp.where(most > value, most - value, 0.0)
+        weight = to_numpy(geometry.column_mass * room)
+        total = float(weight.sum())
+        lost = 0.0
+        # Before the branches, which each worker takes for itself: it is a sum over all of them.
+        workers = float(geometry.add_up(xp.asarray(1.0, device=self._device)))
+        if total > 0 and weight.size <= CHECKED:
+            every = xp.arange(weight.size, device=self._device)
+            lost = float(xp.sum(geometry.column_mass * self._lack(every, piece.eta, value, room)))
+        elif total > 0:
+            ends = np.cumsum(weight)
+            drawn = np.searchsorted(ends, generator.random(CHECKED) * ends[-1], side="right")
+            drawn = np.sort(np.minimum(drawn, np.flatnonzero(weight)[-1]))
+            chosen = xp.asarray(drawn, device=self._device)
+            lack = self._lack(chosen, piece.eta, xp.take(value, chosen), xp.take(room, chosen))
+            share = float(xp.mean(lack / xp.take(room, chosen)))
+            lost = total * bound_mean(share, CHECKED, RISK / workers)
+        return float(geometry.add_up(xp.asarray(lost, device=self._device)))
+
+    def _lack(self, chosen: Array, eta: float, value: Array, room: Array) -> Array:
+        """Return d_j of some columns, rising, and not below it for rounding."""
+        search, xp = self.search, self.search.xp
+        column, cuts = search.cut_by_label(chosen)
+        found = []
+        for label, (first, last) in enumerate(cuts):
+            if first == last:
+                continue
+            # A product is off by at most unit (2 ‖z_i‖² + 2 ‖z_j‖² + max |R − centre| / η).
+            unit = round_off(float(xp.finfo(search.dtype).eps), self.centred.shape[1] + 2)
+            left, centre, spread = self._line_up(label, eta, 2 * unit)
+            own = column[first:last]
+            right, square = self._stand(own), xp.take(self.square, own)
+            height = max(1, TILE // (last - first))
+            best = xp.full((last - first,), -xp.inf, dtype=search.dtype, device=self._device)
+            for begin, stop in blocks(left.shape[0], height):
+                product = left[begin:stop, :] @ right.T
+                best = xp.maximum(best, xp.max(product, axis=0))
+            error = unit * (2 * square + spread / eta)
+            most = xp.astype(best, xp.float64) - square + error
+            found.append(eta * most + centre)
+        lack = xp.concat(found) - value
+        lack = xp.where(lack > 0, lack, 0.0)
+        return xp.where(lack < room, lack, room)
+
+
+def solve_restricted(
+    geometry: Geometry,
+    loss: Array,
+    budget: float,
+    *,
+    sources: int,
+    generator: np.random.Generator,
+    tolerance: float = 1e-3,
+    start: Transport | None = None,
+    dtype: str = "float32",
+    max_iterations: int = 100,
+) -> Transport:
+    """Solve (2.8) with ``sources`` points for each column, between certified bounds.
+
+    ``objective`` is below the optimum of (2.8), since the map is one of its own, and ``dual_value``
+    is above it, but for a probability of RISK if there are more than CHECKED columns; ``gap`` holds
+    what the restriction loses, what its bound does not know, and what η loses. The last alone is at
+    most the larger of ``tolerance`` and LOSS, relative to what moving gains, if ``converged``. η is
+    sought on SOUGHT columns, from that of ``start``. With as many sources as points this is
+    `solve_exact`.
+
+    O(n m k) operations for m sources, O(n k) for each of the fixed numbers of columns on which η is
+    sought and the bound rests, and O((n + m) k) memory besides the table of `solve_exact` for the
+    former columns.
+    """
+    if sources >= geometry.point.shape[0] or budget == 0:
+        return solve_exact(
+            geometry,
+            loss,
+            budget,
+            tolerance=tolerance,
+            start=start,
+            dtype=dtype,
+            max_iterations=max_iterations,
+        )
+    search = Search(geometry, loss, dtype)
+    stay = search.stay(budget)
+    total = (geometry.columns if geometry.portion is None else geometry.portion.columns)[-1][1]
+    begin = None if start is None else start.resume()
+    eta = 0.0 if begin is None else begin[0]
+    # The first price is far from any guess: it takes some steps on few columns.
+    for size in (SOUGHT,) if begin else (SOUGHT // 16, SOUGHT):
+        eta = seek_price(
+            geometry,
+            loss,
+            budget,
+            share=min(1.0, size / total),
+            start=eta or None,
+            tolerance=LOSS / 10,
+            dtype=dtype,
+            max_iterations=max_iterations,
+        )
+    if eta == 0:
+        free = search.move_freely(budget)
+        if free.slope >= 0:
+            return finish(search, minimise_dual(lambda *_: free, free, stay))
+        eta = (free.gain - stay.gain) / free.cost
+    layouts = geometry.bounds.layouts
+    if sources not in layouts:
+        layouts[sources] = lay_out(geometry, sources)
+    restricted = RestrictedSearch(search, layouts[sources], sources)
+    minimum, best = minimise_restricted(
+        lambda price: restricted.move_all(price, budget),
+        lambda: search.move_freely(budget),
+        LOWER * eta,
+        stay,
+        max(tolerance, LOSS),
+        max_iterations,
+    )
+    unknown = restricted.bound_loss(best, generator)
+    return finish(search, replace(minimum, dual=best.dual, slack=best.slack + unknown))
+
+
+def minimise_restricted(
+    move_all: Callable[[float], Piece],
+    move_freely: Callable[[], Piece],
+    eta: float,
+    stay: Piece,
+    tolerance: float,
+    max_iterations: int,
+) -> tuple[Minimum, Piece]:
+    """Return a map of the restricted problem, and the piece of its lowest dual value.
+
+    ``move_all`` returns the piece of a price, ``move_freely`` that of η = 0.
+    """
+    budget = stay.budget
+    best = move_all(eta)
+    # One map, mixed with staying if it costs too much, is nearly always enough.
+    share = 1.0 if best.cost <= budget else budget / best.cost
+    maps = ((1.0, best),) if share == 1 else ((share, best), (1 - share, stay))
+    minimum = Minimum(maps, eta, best.dual, 1, True, best.slack)
+    if best.dual - minimum.objective <= tolerance * (best.dual - stay.gain):
+        return minimum, best
+
+    def explore(price: float, _: Array) -> Piece:
+        nonlocal best
+        piece = move_all(price)
+        best = min(best, piece, key=lambda each: each.dual)
+        return piece
+
+    minimum = minimise_dual(
+        explore,
+        move_freely(),
+        stay,
+        start=(eta, stay.target),
+        tolerance=tolerance,
+        floor=stay.gain,
+        max_iterations=max_iterations,
+    )
+    return minimum, best
+
+
+def choose_cells(highest: Array, n_open: int, xp: Any) -> Array:
+    """Return the cells that are best for each centre, (n_centres, n_open), in rising order."""
+    if n_open == highest.shape[1]:
+        return xp.broadcast_to(xp.arange(n_open, device=device(highest)), highest.shape)
+    if is_numpy_namespace(xp):
+        chosen = np.argpartition(highest, -n_open, axis=1)[:, -n_open:]
+    else:
+        chosen = xp.argsort(highest, axis=1)[:, -n_open:]
+    return xp.sort(chosen, axis=1)
+
+
+def bound_mean(mean: float, n: int, risk: float) -> float:
+    """Return an upper bound of the expectation of n independent variables within [0, 1].
+
+    The largest p ≥ mean with n KL(mean ‖ p) ≤ log(1 / risk), found by bisection; it is exceeded
+    with probability ``risk`` at most.
+    """
+    low, high = min(max(mean, 0.0), 1.0), 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        apart = 0.0 if mean <= 0 else mean * math.log(mean / middle)
+        if mean < 1:
+            apart += (1 - mean) * math.log((1 - mean) / (1 - middle)) if middle < 1 else math.inf
+        low, high = (middle, high) if n * apart <= -math.log(risk) else (low, middle)
+    return high

@@ -1,0 +1,728 @@
+"""The best thresholds by group: a linear programme on the upper hulls of the groups' ROC curves.
+
+    max Σ_k α TP_k − β FP_k   s.t.  max_k r_jk − min_k r_jk ≤ δ,   low_jk ≤ r_jk ≤ high_jk
+
+for one or two rates j (selected, true positive, false positive), or, for the mean gap, with
+differences that add up to at most 2 δ. What draws among the thresholds of a group reach is the
+convex hull of its ROC curve's points. Every rate, and what is gained, is linear in the shares of
+the hull's vertices. Some vertices of each group are enough: the multipliers ν of the windows (and
+those of the limits) price all others, the best one and some around it enter, and
+
+    D(ν) = Σ_k max_v (gain_kv − Σ_j ν_jk r_jkv) + (δ/2) Σ_jk |ν_jk|,   Σ_k ν_jk = 0,
+
+bounds every draw from above. It ends where that bound is reached. Points under the upper hull but
+above its lower counterpart are draws too, and are never better.
+
+With one cut per group, the lower ends of the windows are rates of cuts, and for the mean gap so is
+the upper end of one window, while the other has what it leaves of 2 δ. A choice of cuts is worth at
+most D less what each of them has below the max in D, so that cuts with more than D less the best so
+far take no part, and a branch and bound tries the windows of the others.
+
+References
+----------
+M. Hardt, E. Price, N. Srebro. Equality of opportunity in supervised learning. NIPS 2016, section 4.
+R. Xian, L. Yin, H. Zhao. Fair and optimal classification via post-processing. ICML 2023.
+A. F. Cruz, M. Hardt. Unprocessing seven years of algorithmic fairness. ICLR 2024, for the relaxed
+programme. The column generation and the branch and bound: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, product
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, vstack
+
+from fairfrontier.models.thresholds.curve import (
+    BOUNDED,
+    Criterion,
+    Curve,
+    Gain,
+    Objective,
+    build_curves,
+    weigh_objective,
+)
+from fairfrontier.models.thresholds.rule import MixtureRule
+from fairfrontier.models.thresholds.threshold import TOLERANCE, merge_runs
+
+# Vertices of each hull in the first programme, and programmes at most.
+COLUMNS = 24
+ROUNDS = 100
+# Vertices that enter lie so far from the best one.
+REACH = np.array([0, *(sign * 4**i for i in range(10) for sign in (-1, 1))])
+# The gap that counts as closed, of gains scaled to 1.
+ACCURACY = 1e-10
+# Boxes of windows up to which all are halved, and those of the best values of more.
+ALL, SOME = 1 << 14, 1 << 8
+# Of more than some cuts, some come first, and then those within so many steps of the best of them.
+# For two rates more than `CUTS` are not all tried.
+FEWER, FINER, CUTS = 1 << 13, 8, 1 << 16
+# Dinkelbach's steps converge superlinearly, in about five.
+MOST_STEPS = 50
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One cut, or a draw among cuts, for each curve.
+
+    Attributes
+    ----------
+    curves : sequence of Curve
+        Of each group.
+    gain : Gain
+        What is maximised.
+    rates : tuple of int
+        Which rates are bounded, one or two: 0 for that of all who are chosen, 1 for the true and 2
+        for the false positive rate. One that is 0/0 in a group is not bounded there.
+    bound : float
+        δ ≥ 0.
+    mean : bool
+        Whether the mean of two differences is bounded, not the larger of them.
+    low, high : ndarray of float64, shape (n_rates, n_groups), or None
+        Limits of every group's rates.
+    randomized : bool
+        Whether cuts may be drawn from.
+    """
+
+    curves: Sequence[Curve]
+    gain: Gain
+    rates: tuple[int, ...]
+    bound: float
+    mean: bool = False
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    randomized: bool = True
+
+
+class Draw(NamedTuple):
+    """Cuts of one group, ascending, and the probabilities with which one of them is used."""
+
+    cuts: np.ndarray
+    shares: np.ndarray
+
+
+class Optimum(NamedTuple):
+    """One draw for each group; their gain and an upper bound on that of any draws.
+
+    ``proven`` says whether no allowed choice is better: where draws are excluded, the bound
+    includes what they would add.
+    """
+
+    draws: list[Draw]
+    value: float
+    dual_value: float
+    proven: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """One group: its cuts, all or those kept, with their rates, (n_rates, n), and scaled gains.
+
+    There are zeros in place of a rate that is not ``defined``.
+    """
+
+    cuts: np.ndarray
+    rates: np.ndarray
+    gain: np.ndarray
+    hull: np.ndarray
+    best: int
+    defined: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def keep(self, some: np.ndarray) -> Self:
+        """Keep some of its cuts."""
+        cuts, rates, gain = self.cuts[some], self.rates[:, some], self.gain[some]
+        return replace(self, cuts=cuts, rates=rates, gain=gain)
+
+
+class _Prices(NamedTuple):
+    """Multipliers of the windows, of the lower and of the upper limits, (n_rates, n_groups)."""
+
+    window: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def weigh(self, k: int, cell: _Cell, cuts: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the gains of some cuts of group k less what their rates cost."""
+        price = self.window[:, k] - self.low[:, k] + self.high[:, k]
+        worth: np.ndarray = cell.gain[cuts] - price @ cell.rates[:, cuts]
+        return worth
+
+
+def solve(problem: Problem) -> Optimum:
+    """Solve a problem.
+
+    With draws it takes a few linear programmes of some hundred columns. With one cut a group it is
+    the best of all where there were never more than `ALL` boxes of windows, else not ``proven``.
+    """
+    gain = problem.gain
+    totals = np.sum([(curve.positive[-1], curve.negative[-1]) for curve in problem.curves], axis=0)
+    scale = float(gain.positive * totals[0] + gain.negative * totals[1]) or 1.0
+    scaled = Gain(gain.positive / scale, gain.negative / scale, 0.0)
+    cells = [_make_cell(problem, scaled, k) for k in range(len(problem.curves))]
+    draws, value, dual, prices = _generate_columns(problem, cells)
+    proven = dual - value <= 10 * ACCURACY
+    if not problem.randomized:
+        value, cuts, proven = _find_cuts(problem, cells, prices, dual)
+        draws = [Draw(np.array([cut]), np.ones(1)) for cut in cuts]
+    return Optimum(draws, gain.constant + scale * value, gain.constant + scale * dual, proven)
+
+
+def _make_cell(problem: Problem, gain: Gain, k: int) -> _Cell:
+    curve = problem.curves[k]
+    rates = np.array([curve.rate(column) for column in problem.rates])
+    defined = ~np.isnan(rates[:, 0])
+    low, high = (
+        np.full(defined.size, end) if given is None else given[:, k]
+        for given, end in ((problem.low, 0.0), (problem.high, 1.0))
+    )
+    worth = gain.of(curve, slice(None))
+    best = int(worth[curve.hull].argmax())
+    rates = np.where(defined[:, None], rates, 0.0)
+    return _Cell(np.arange(worth.size), rates, worth, curve.hull, best, defined, low, high)
+
+
+def _generate_columns(
+    problem: Problem, cells: Sequence[_Cell]
+) -> tuple[list[Draw], float, float, _Prices]:
+    """Return the draws, their scaled value, the least upper bound found, and its prices."""
+    columns = []
+    for cell in cells:
+        spread = np.linspace(0, cell.hull.size - 1, min(COLUMNS, cell.hull.size))
+        columns.append(np.union1d(spread.astype(np.int64), cell.best))
+    least, cheapest = np.inf, _Prices(*np.zeros((3, len(problem.rates), len(cells))))
+    for _ in range(ROUNDS):
+        cuts = [cell.hull[each] for cell, each in zip(cells, columns, strict=True)]
+        draws, prices = _solve_programme(problem, cells, cuts)
+        value = sum(
+            float(draw.shares @ cell.gain[draw.cuts])
+            for cell, draw in zip(cells, draws, strict=True)
+        )
+        dual, entering = _price(problem, cells, prices)
+        if dual < least:
+            least, cheapest = dual, prices
+        larger = [np.union1d(*pair) for pair in zip(columns, entering, strict=True)]
+        grown = any(one.size > two.size for one, two in zip(larger, columns, strict=True))
+        if least - value <= TOLERANCE or not grown:
+            break
+        columns = larger
+    return draws, value, least, cheapest
+
+
+def _solve_programme(
+    problem: Problem, cells: Sequence[_Cell], cuts: Sequence[np.ndarray]
+) -> tuple[list[Draw], _Prices]:
+    """Return the best draws among some cuts of each group, and prices for which D is a bound.
+
+    The variables are the shares of the cuts, and the starts and the lengths of the windows.
+    """
+    pairs, n_cells, n_rates = list(zip(cells, cuts, strict=True)), len(cells), len(problem.rates)
+    sizes = [each.size for each in cuts]
+    owner, size = np.repeat(np.arange(n_cells), sizes), sum(sizes)
+    gain = np.concatenate([cell.gain[each] for cell, each in pairs])
+    rates = np.concatenate([cell.rates[:, each] for cell, each in pairs], axis=1)
+    defined, low, high = (
+        np.stack([getattr(cell, name) for cell in cells], axis=1)
+        for name in ("defined", "low", "high")
+    )
+    # By rate, kind and group: rate − start − length ≤ 0, start − rate ≤ 0, −rate ≤ −low, and
+    # rate ≤ high.
+    row = np.arange(n_rates * 4 * n_cells).reshape(n_rates, 4, n_cells)
+    none, places = np.zeros((n_rates, n_cells)), size + np.arange(2 * n_rates).reshape(2, -1, 1)
+    sign = np.array([1.0, -1.0, -1.0, 1.0])[:, None]
+    entries = [
+        (sign * rates[:, None], row[..., owner], np.arange(size)),
+        (none - 1.0, row[:, 0], places[0]),
+        (none + 1.0, row[:, 1], places[0]),
+        (none - 1.0, row[:, 0], places[1]),
+    ]
+    kept = np.stack([defined, defined, defined & (low > 0), defined & (high < 1)], axis=1).ravel()
+    most = np.stack([none, none, -low, high], axis=1).ravel()[kept]
+    matrix = _gather(entries, (row.size, size + 2 * n_rates))[kept]
+    length = problem.bound
+    if problem.mean:
+        length *= n_rates
+        total = _gather([(np.ones(n_rates), np.zeros(1), places[1].ravel())], (1, matrix.shape[1]))
+        matrix, most = vstack([matrix, total]), np.append(most, length)
+    found = linprog(
+        np.append(-gain, np.zeros(2 * n_rates)), matrix, most,
+        _gather([(np.ones(size), owner, np.arange(size))], (n_cells, matrix.shape[1])),
+        np.ones(n_cells),
+        bounds=[(0.0, None)] * size + [(None, None)] * n_rates + [(0.0, length)] * n_rates,
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    if found.x is None:
+        raise ArithmeticError(f"the programme of the thresholds has no solution: {found.message}")
+    draws = []
+    for each, share in zip(cuts, np.split(found.x, np.cumsum(sizes))[:n_cells], strict=True):
+        used = share > TOLERANCE
+        draws.append(Draw(each[used], share[used] / share[used].sum()))
+    marginal = np.zeros(kept.size)
+    marginal[kept] = found.ineqlin.marginals[: kept.sum()]
+    prices = -marginal.reshape(row.shape).swapaxes(0, 1)
+    # D is a bound if ν adds up to 0, and the others are not below 0: rounding leaves no remainder.
+    window = prices[0] - prices[1]
+    surplus = window.sum(axis=1) / np.maximum(1, defined.sum(axis=1))
+    window = np.where(defined, window - surplus[:, None], 0.0)
+    return draws, _Prices(window, *np.maximum(prices[2:], 0.0))
+
+
+def _gather(entries: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> csr_array:
+    """Return the matrix of values at rows and columns that are broadcast to their shape."""
+    flat = [[each.ravel() for each in np.broadcast_arrays(*entry)] for entry in entries]
+    values, row, column = (np.concatenate(each) for each in zip(*flat, strict=True))
+    return csr_array((values, (row.astype(np.int64), column)), shape=shape)
+
+
+def _price(
+    problem: Problem, cells: Sequence[_Cell], prices: _Prices
+) -> tuple[float, list[np.ndarray]]:
+    """Return D at the prices, and each group's best vertex with some around it."""
+    halves = np.abs(prices.window).sum(axis=1) / 2.0
+    size = len(problem.rates)
+    dual = problem.bound * float(size * halves.max() if problem.mean else halves.sum())
+    entering = []
+    for k, cell in enumerate(cells):
+        worth = prices.weigh(k, cell, cell.hull)
+        best = int(worth.argmax())
+        dual += float(worth[best] + prices.high[:, k] @ cell.high - prices.low[:, k] @ cell.low)
+        around = best + REACH
+        entering.append(around[(around >= 0) & (around < worth.size)])
+    return dual, entering
+
+
+class _Found(NamedTuple):
+    """The value of one cut per group, the cuts, and whether no other allowed choice is better."""
+
+    value: float
+    cuts: list[int]
+    proven: bool
+
+
+def _find_cuts(problem: Problem, cells: Sequence[_Cell], prices: _Prices, dual: float) -> _Found:
+    """Return the best cuts, one for each group.
+
+    Of many cuts some come first, and those around the best of them: what is found rules out more of
+    the others.
+    """
+    able, below = [], []
+    for k, cell in enumerate(cells):
+        worth, rates = prices.weigh(k, cell), cell.rates.T
+        within = (rates >= cell.low - TOLERANCE) & (rates <= cell.high + TOLERANCE)
+        allowed = (within | ~cell.defined).all(axis=1)
+        able.append(cell.keep(allowed))
+        below.append((worth.max() - worth)[allowed])
+    # All of everybody is always allowed, or else nobody.
+    highest = all(some.cuts[-1] == cell.cuts[-1] for some, cell in zip(able, cells, strict=True))
+    cuts = [int(cell.cuts[-1 if highest else 0]) for cell in cells]
+    value = sum(float(cell.gain[cut]) for cell, cut in zip(cells, cuts, strict=True))
+    found = _Found(value, cuts, proven=False)
+
+    def search(choose: Callable[[np.ndarray, int], np.ndarray], most: int = SOME) -> _Found:
+        """Try the chosen ones of the cuts of each group that can be better than the best."""
+        kept, losses = [], []
+        for cell, loss, cut in zip(able, below, found.cuts, strict=True):
+            some = np.flatnonzero(loss <= dual - found.value + ACCURACY)
+            some = some[choose(cell.cuts[some], cut)]
+            kept.append(cell.keep(some))
+            losses.append(loss[some])
+        if len(problem.rates) == 1:
+            return _sweep(problem, cells, kept, found)
+        if most > SOME and sum(cell.cuts.size for cell in kept) > CUTS:
+            return found._replace(proven=False)
+        return _branch(problem, kept, losses, dual, found, most)
+
+    step = 2 * (sum(cell.cuts.size for cell in able) // FEWER)
+    while step > 1 and found.value <= value:
+        step //= 2
+        found = search(partial(_pick_some, step))
+    while step > 1 and found.value > value:
+        value = found.value
+        found = search(lambda cuts, cut: np.abs(cuts - cut) <= FINER * step)
+    return search(lambda cuts, _: np.arange(cuts.size), ALL)
+
+
+def _pick_some(step: int, cuts: np.ndarray, _: int) -> np.ndarray:
+    return np.arange(0, cuts.size, step)
+
+
+def _sweep(
+    problem: Problem, cells: Sequence[_Cell], kept: Sequence[_Cell], found: _Found
+) -> _Found:
+    """Return the best choice of the cuts that are kept, for one rate, or what was found before.
+
+    With draws the worth of a window is known: the largest gain of the hulls within it. Windows are
+    left out where that is no more than the best value so far.
+    """
+    starts = merge_runs([cell.rates[0] for cell in kept if cell.defined[0]] or [np.zeros(1)])
+    above = np.zeros(starts.size)
+    for cell in cells:
+        rate, first = np.unique(cell.rates[0, cell.hull], return_index=True)
+        gain = np.maximum.reduceat(cell.gain[cell.hull], first)
+        best = rate[gain.argmax()].clip(starts, starts + problem.bound)
+        above += np.interp(best, rate, gain)
+    starts = starts[above > found.value + ROUNDING]
+    windows, place = _Windows(problem, kept, [starts]), np.arange(starts.size)[:, None]
+    values = windows.judge([cell.gain for cell in kept], place, place)
+    if values.size and values.max() > found.value + ROUNDING:
+        best = int(values.argmax())
+        found = _Found(float(values[best]), windows.choose(place[[best]]), proven=False)
+    return found._replace(proven=True)
+
+
+def _branch(
+    problem: Problem,
+    cells: Sequence[_Cell],
+    below: Sequence[np.ndarray],
+    dual: float,
+    found: _Found,
+    most: int,
+) -> _Found:
+    """Return the best choice of some cuts, for two rates, or what was found before.
+
+    Boxes of windows are halved along each side, and left out where D, with cuts within the box's
+    widest window alone, is no more than the best value so far.
+    """
+    gains, losses = [cell.gain for cell in cells], [-each for each in below]
+    starts = [
+        merge_runs([cell.rates[j] for cell in cells if cell.defined[j]] or [np.zeros(1)])
+        for j in range(len(problem.rates))
+    ]
+    windows = _Windows(problem, cells, [*starts, starts[0]] if problem.mean else starts)
+    n_sides, proven = len(windows.starts), True
+    first = np.zeros((1, n_sides), dtype=np.int64)
+    last = first + [each.size - 1 for each in windows.starts]
+    while first.size:
+        middle = (first + last) // 2
+        halves = [
+            (np.where(upper, middle + 1, first), np.where(upper, last, middle))
+            for upper in product((False, True), repeat=n_sides)
+        ]
+        first, last = (np.concatenate(each) for each in zip(*halves, strict=True))
+        some = (first <= last).all(axis=1)
+        first, last = first[some], last[some]
+        above = dual + windows.judge(losses, first, last)
+        some = above > found.value + ROUNDING
+        first, last, above = first[some], last[some], above[some]
+        middle = (first + last) // 2
+        values = windows.judge(gains, middle, middle)
+        if values.size and values.max() > found.value + ROUNDING:
+            best = int(values.argmax())
+            found = _Found(float(values[best]), windows.choose(middle[[best]]), proven=False)
+        some = (above > found.value + ROUNDING) & (first < last).any(axis=1)
+        if some.sum() > most:
+            proven = False
+            order = np.argsort(np.where(some, -values, np.inf), kind="stable")[:SOME]
+            first, last = first[order], last[order]
+        else:
+            first, last = first[some], last[some]
+    return found._replace(proven=proven)
+
+
+@dataclass(frozen=True, eq=False)
+class _Windows:
+    """Windows that start at one of ``starts`` for each rate.
+
+    For the mean gap a third side is where the first window ends, and the second has what that
+    leaves of the length. Boxes of windows are pairs of first and last positions, (n, n_sides).
+    """
+
+    problem: Problem
+    cells: Sequence[_Cell]
+    starts: Sequence[np.ndarray]
+
+    def judge(
+        self, values: Sequence[np.ndarray], first: np.ndarray, last: np.ndarray
+    ) -> np.ndarray:
+        """Return by box the sum of the groups' largest values in the widest window; −∞ for none."""
+        total = np.zeros(len(first))
+        for each, (left, right) in zip(values, self._span(first, last), strict=True):
+            some = (left < right) & (total > -np.inf)
+            total[~some] = -np.inf
+            if some.any():
+                total[some] += find_largest(each, left[some], right[some])
+        return total
+
+    def choose(self, place: np.ndarray) -> list[int]:
+        """Return the best cut of each group in a window."""
+        spans = zip(self.cells, self._span(place, place), strict=True)
+        return [
+            int(cell.cuts[left[0] + cell.gain[left[0] : right[0]].argmax()])
+            for cell, (left, right) in spans
+        ]
+
+    def _span(self, first: np.ndarray, last: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield for each group first and one past the last of its cuts in the widest windows."""
+        low = [each[first[:, j]] for j, each in enumerate(self.starts)]
+        high = [each[last[:, j]] for j, each in enumerate(self.starts)]
+        n_rates, bound = len(self.problem.rates), self.problem.bound
+        ends = [start + bound for start in high[:n_rates]]
+        if self.problem.mean:
+            left = n_rates * bound - np.maximum(low[2] - high[0], 0.0)
+            ends = [high[2], np.where(left >= -TOLERANCE, high[1] + left, -np.inf)]
+        for cell in self.cells:
+            begin, stop = np.zeros(len(first), np.int64), np.full(len(first), cell.cuts.size)
+            for j in np.flatnonzero(cell.defined).tolist():
+                begin = np.maximum(begin, np.searchsorted(cell.rates[j], low[j] - TOLERANCE))
+                stop = np.minimum(
+                    stop, np.searchsorted(cell.rates[j], ends[j] + TOLERANCE, side="right")
+                )
+            yield begin, stop
+
+
+def find_largest(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return max values[first:last] for many ranges that are not empty.
+
+    By a table of the maxima over 1, 2, 4, … neighbours: O(n log n) for n values between the least
+    ``first`` and the largest ``last``, and O(1) for a range.
+    """
+    start = int(first.min())
+    table = values[start : int(last.max())]
+    level = np.log2(last - first).astype(np.int8)
+    order, stops = np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))
+    largest = np.empty(first.size)
+    for j, (left, right) in enumerate(pairwise([0, *stops.tolist()])):
+        if j:
+            half = 1 << (j - 1)
+            table = np.maximum(table[:-half], table[half:])
+        here = order[left:right]
+        i, end = first[here] - start, last[here] - start - (1 << j)
+        largest[here] = np.maximum(table[i], table[end])
+    return largest
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSolution:
+    """The optimum, with its certificate.
+
+    Attributes
+    ----------
+    rule : MixtureRule
+        By group, on the scale of the scores; thresholds are infinite where all or none are chosen.
+    value : float
+        The objective on the fitted rows, in expectation.
+    dual_value : float
+        Upper bound on the objective of every randomised rule within the bound.
+    rates : ndarray of float64, shape (n_groups, 3)
+        Selection rate, true and false positive rate; NaN where they are 0/0.
+    gap : float
+        Largest difference of the bounded rates between groups, or the mean of two such differences.
+    converged : bool
+        Whether no rule of the kind asked for is better, up to rounding.
+    """
+
+    rule: MixtureRule
+    value: float
+    dual_value: float
+    rates: np.ndarray
+    gap: float
+    converged: bool
+
+    @property
+    def duality_gap(self) -> float:
+        """0 up to rounding with draws; without, at most what they would add."""
+        return self.dual_value - self.value
+
+
+def solve_groups(
+    score: np.ndarray,
+    y: np.ndarray,
+    code: np.ndarray,
+    n_groups: int,
+    *,
+    weight: np.ndarray | None = None,
+    objective: Objective = "accuracy",
+    criterion: Criterion = "parity",
+    bound: float = 0.0,
+    randomized: bool = True,
+    no_harm: bool = False,
+) -> GroupSolution:
+    """Find the best thresholds by group whose rates differ by at most a bound.
+
+    Arguments are those of `build_curves`, which sorts, and `solve_curves`, which solves.
+    """
+    curves = build_curves(score, y, code, n_groups, weight)
+    return solve_curves(
+        curves,
+        objective=objective,
+        criterion=criterion,
+        bound=bound,
+        randomized=randomized,
+        no_harm=no_harm,
+    )
+
+
+def solve_curves(
+    curves: Sequence[Curve],
+    *,
+    objective: Objective = "accuracy",
+    criterion: Criterion = "parity",
+    bound: float = 0.0,
+    randomized: bool = True,
+    no_harm: bool = False,
+) -> GroupSolution:
+    """Solve on ROC curves, which serve any number of bounds, criteria and objectives.
+
+        max objective   s.t.  max_k rate_k − min_k rate_k ≤ bound
+
+    over all draws among the thresholds of each group, or one threshold each.
+
+    Parameters
+    ----------
+    objective : {"accuracy", "balanced_accuracy", "f1"} or {"costs": {...}}
+        Costs are ``false_positive`` and ``false_negative`` ≥ 0, per row, and counted with a minus.
+        F1 = 2 TP/(TP + FP + P) is maximised by Dinkelbach's steps: each is the linear objective
+        2 TP − θ (TP + FP + P) with θ the F1 of the step before.
+    criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds",
+        "average_odds"}
+        What differs by at most the bound: E[h], E[h | y=1], E[h | y=0], both of the latter, or the
+        mean of their two differences.
+    bound : float
+        ≥ 0; with 0 rates are equal, from 1 on nothing is bounded.
+    randomized : bool
+        Whether two thresholds may be drawn from (up to three for odds).
+    no_harm : bool
+        No group's rate gets worse than under the best thresholds without a bound: its selection
+        rate, or its true positive rate for opportunity and odds, does not
+        fall; its false positive rate for ``predictive_equality`` does not rise.
+
+    References
+    ----------
+    W. Dinkelbach. On nonlinear fractional programming. Management Science 13, 1967.
+    """
+    positive, negative = (
+        sum(float(getattr(curve, side)[-1]) for curve in curves)
+        for side in ("positive", "negative")
+    )
+    if positive + negative == 0:
+        raise ValueError("no row has weight")
+    # The false positive rate first.
+    rates = BOUNDED[criterion][::-1]
+    setting: dict[str, Any] = {"mean": criterion == "average_odds", "randomized": randomized}
+
+    def choose(gain: Gain) -> Optimum:
+        return solve(Problem(curves, gain, rates, bound, **setting))
+
+    def choose_freely(gain: Gain) -> Optimum:
+        best = [int(curve.hull[gain.of(curve, curve.hull).argmax()]) for curve in curves]
+        return Optimum([Draw(np.array([cut]), np.ones(1)) for cut in best], 0.0, 0.0, proven=True)
+
+    def optimise(step: Callable[[Gain], Optimum]) -> Optimum:
+        if objective != "f1":
+            return step(weigh_objective(objective, positive, negative))
+        theta = 0.0
+        for _ in range(MOST_STEPS):
+            found = step(weigh_objective(objective, positive, negative, theta))
+            true, false = _measure(curves, found.draws).sum(axis=0)
+            f1 = 2.0 * true / (true + false + positive) if positive > 0 else 0.0
+            if f1 - theta <= ROUNDING:
+                break
+            theta = f1
+        # 2 TP − θ (TP + FP + P) ≤ D for all rules, so that F1 ≤ θ + D/P.
+        excess = max(found.dual_value, 0.0) / positive if positive > 0 else 0.0
+        return Optimum(found.draws, f1, theta + excess, found.proven)
+
+    if no_harm:
+        before = find_rates(curves, _measure(curves, optimise(choose_freely).draws))
+        before = np.nan_to_num(before[:, rates].T)
+        falls = np.array(rates) == 2
+        if falls.all():
+            setting["high"] = before
+        else:
+            setting["low"] = np.where(falls[:, None], 0.0, before)
+    optimum = optimise(choose)
+    reached = find_rates(curves, _measure(curves, optimum.draws))
+    return GroupSolution(
+        rule=_draw_rule(curves, optimum.draws),
+        value=optimum.value,
+        dual_value=optimum.dual_value,
+        rates=reached,
+        gap=measure_gap(reached, criterion),
+        converged=optimum.proven,
+    )
+
+
+def pool_groups(
+    whole: Curve,
+    solution: GroupSolution,
+    objective: Objective,
+    criterion: Criterion,
+    *,
+    randomized: bool = True,
+) -> MixtureRule:
+    """Return the rule with one more row, for groups that were not seen.
+
+    It is best for all rows together, whose curve is ``whole``, among those with a rate (under odds
+    a true positive rate) from the lowest to the highest of the groups.
+    """
+    column = BOUNDED[criterion][0]
+    reached = solution.rates[:, column]
+    low, high = float(reached.min()), float(reached.max())
+    totals = (float(whole.positive[-1]), float(whole.negative[-1]))
+    gain = weigh_objective(objective, *totals, theta=solution.value)
+    if randomized:
+        least, most = np.array([[low]]), np.array([[high]])
+        (draw,) = solve(Problem([whole], gain, (column,), 1.0, low=least, high=most)).draws
+    else:
+        # The best of the cuts that are nearest to that range.
+        rate, worth = whole.rate(column), gain.of(whole, slice(None))
+        apart = np.maximum(np.maximum(low - rate, rate - high), 0.0)
+        near = np.flatnonzero(apart <= apart.min() + TOLERANCE)
+        draw = Draw(near[[worth[near].argmax()]], np.ones(1))
+    return _draw_rule([whole], [draw], solution.rule)
+
+
+def apply_rule(curves: Sequence[Curve], rule: MixtureRule) -> np.ndarray:
+    """Return the positives and negatives of each group that a rule chooses, (n_groups, 2)."""
+    cuts = [curve.find_cuts(own) for curve, own in zip(curves, rule.threshold, strict=True)]
+    return _measure(curves, [Draw(*pair) for pair in zip(cuts, rule.share, strict=True)])
+
+
+def find_rates(curves: Sequence[Curve], chosen: np.ndarray) -> np.ndarray:
+    """Return selection rate, true and false positive rate by group, (n_groups, 3), NaN for 0/0.
+
+    ``chosen`` has the chosen positives and negatives, (n_groups, 2).
+    """
+    totals = np.array([(curve.positive[-1], curve.negative[-1]) for curve in curves])
+    part, mass = (np.column_stack([each.sum(axis=1), each]) for each in (chosen, totals))
+    rates: np.ndarray = np.divide(part, mass, out=np.full_like(mass, np.nan), where=mass > 0)
+    return rates
+
+
+def measure_gap(rates: np.ndarray, criterion: Criterion) -> float:
+    """Return the difference of ``rates``, (n_groups, 3), that a criterion bounds; not of NaN."""
+    columns = (rates[~np.isnan(rates[:, j]), j] for j in BOUNDED[criterion])
+    gaps = [np.ptp(rate) if rate.size else 0.0 for rate in columns]
+    return float(np.mean(gaps) if criterion == "average_odds" else np.max(gaps))
+
+
+def _measure(curves: Sequence[Curve], draws: Sequence[Draw]) -> np.ndarray:
+    """Return the chosen positives and negatives of each group, (n_groups, 2)."""
+    return np.array(
+        [
+            (draw.shares @ curve.positive[draw.cuts], draw.shares @ curve.negative[draw.cuts])
+            for curve, draw in zip(curves, draws, strict=True)
+        ]
+    )
+
+
+def _draw_rule(
+    curves: Sequence[Curve], draws: Sequence[Draw], before: MixtureRule | None = None
+) -> MixtureRule:
+    """Return draws as thresholds and shares, below the rows of a rule; unused ones have share 0."""
+    rows = [] if before is None else list(zip(before.threshold, before.share, strict=True))
+    for curve, draw in zip(curves, draws, strict=True):
+        rows.append((np.array([curve.threshold(int(cut)) for cut in draw.cuts]), draw.shares))
+    size = max(share.size for _, share in rows)
+    threshold = np.array([np.pad(each, (0, size - each.size), "edge") for each, _ in rows])
+    return MixtureRule(
+        threshold, np.array([np.pad(each, (0, size - each.size)) for _, each in rows])
+    )

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from fairfrontier import create
+from fairfrontier.models.baseline.linear_post import LinearPost
+from fairfrontier.models.tree.rate_game import EVENTS
+from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.models.tables import measure_gap
+
+TREES = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.2}
+
+
+def draw_table(n, seed=0, n_groups=2):
+    """Return rows whose first feature leans on the group, and labels that follow two of them."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(n_groups, size=n)
+    X = rng.normal(size=(n, 3))
+    X[:, 0] += 1.2 * group
+    chance = 1 / (1 + np.exp(0.8 - X[:, 0] - X[:, 1]))
+    return X, (rng.random(n) < chance).astype(np.int64), group[:, None]
+
+
+@cache
+def fit_all(n_groups):
+    """Return a free and a bounded model for each criterion: they share their trees."""
+    X, y, groups = draw_table(4000, n_groups=n_groups)
+    keys = list(product(EVENTS, (1.0, 0.05)))
+    models = [LinearPost(criterion=criterion, bound=bound, **TREES) for criterion, bound in keys]
+    data = {"X": X, "y": y, "groups": groups}
+    LinearPost.fit_batch(models, [data] * len(models))
+    return dict(zip(keys, models, strict=True))
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("criterion", EVENTS)
+def test_fresh_rows_keep_the_bound_without_their_groups(criterion, n_groups):
+    _, y, groups = draw_table(4000, n_groups=n_groups)
+    fresh, labels, others = draw_table(20_000, seed=1, n_groups=n_groups)
+    free, bounded = (fit_all(n_groups)[criterion, bound] for bound in (1.0, 0.05))
+    decided = bounded.predict(fresh)
+    gaps = [measure_gap(model.predict(fresh), labels, others[:, 0], criterion)
+            for model in (free, bounded)]  # fmt: skip
+    # Three standard errors of a difference of two rates, from the rows that prices are found on.
+    error = 3 * np.sqrt(0.5 / np.bincount(2 * groups[:, 0] + y).min())
+    assert gaps[1] < 0.05 + error
+    assert gaps[1] < gaps[0] / 2
+    assert (decided == labels).mean() > max(labels.mean(), 1 - labels.mean()) + 0.05
+    assert bounded.report_["gap"] <= 1e-5
+
+
+def test_without_a_bound_decisions_are_about_those_of_plain_boosting():
+    X, y, groups = draw_table(2000)
+    plain = create("gbdt", **TREES).fit(X, y)
+    model = LinearPost(bound=1.0, **TREES).fit(X, y, groups=groups)
+    assert not model.price_.any()
+    assert (model.predict(X) == plain.predict(X)).mean() > 0.95
+
+
+def draw_families(n, seed):
+    """Return incomes, ages and children, which say a little of the sex, and labels."""
+    rng = np.random.default_rng(seed)
+    sex, zone = rng.integers(2, size=n), rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    income, age = rng.normal(50 + 8 * sex, 12, n), rng.integers(18, 70, n)
+    children = rng.poisson(1.6 - 0.6 * sex, n)
+    margin = 0.06 * (income - 50) + 0.02 * (age - 40) - 0.3 * children - 0.3 * (zone == 2) - 2.2
+    X = np.column_stack([income, age, children, zone == 1, zone == 2]).astype(np.float64)
+    return X, (rng.random(n) < 1 / (1 + np.exp(-margin))).astype(np.int64), sex[:, None]
+
+
+def test_rates_are_right_where_groups_are_hard_to_guess():
+    # Probabilities that are calibrated each for itself leave .07 in the mean.
+    fresh, labels, others = draw_families(40_000, seed=99)
+    settings = {"criterion": "parity", "objective": "balanced_accuracy", "bound": 0.0}
+    gaps = []
+    for seed in (1, 2, 3):
+        X, y, groups = draw_families(2400, seed)
+        model = LinearPost(**settings).fit(X, y, groups=groups)
+        gaps.append(measure_gap(model.predict(fresh), labels, others[:, 0], "parity"))
+    assert np.mean(gaps) < 0.04
+
+
+def test_one_group_alone_is_refused():
+    X, y, groups = draw_table(40)
+    with pytest.raises(DataError, match="in one group"):
+        LinearPost(**TREES).fit(X, y, groups=0 * groups)
+
+
+@pytest.mark.parametrize("costs", [(1.0, 4.0), (4.0, 1.0)])
+def test_decisions_serve_costs(costs):
+    X, y, groups = draw_table(1500)
+    objective = {"costs": dict(zip(("false_positive", "false_negative"), costs, strict=True))}
+    lost = []
+    for each in ("accuracy", objective):
+        model = LinearPost(objective=each, bound=0.1, **TREES).fit(X, y, groups=groups)
+        lost.append(np.mean(np.array(costs)[y] * (model.predict(X) != y)))
+    assert lost[1] < 0.9 * lost[0]
+
+
+def test_models_of_one_table_share_trees_and_are_those_fitted_alone():
+    X, y, groups = draw_table(600)
+    names = np.where(y == 1, "yes", "no")
+    data = {"X": X, "y": names, "groups": groups}
+    together = [
+        LinearPost(criterion=criterion, bound=bound, **TREES)
+        for criterion, bound in (("parity", 0.0), ("equalized_odds", 0.1))
+    ]
+    LinearPost.fit_batch(together, [data, data])
+    assert together[0].guesser_ is together[1].guesser_
+    for model in together:
+        alone = LinearPost(**model.get_params()).fit(X, names, groups=groups)
+        np.testing.assert_array_equal(alone.predict_proba(X), model.predict_proba(X))
+    assert together[0].structure() == together[1].structure()
+    assert together[0].structure() != LinearPost(**TREES | {"max_depth": 2}).structure()
+
+
+def test_a_group_without_a_row_in_an_event_is_not_bounded():
+    X, y, groups = draw_table(900, n_groups=3)
+    y[groups[:, 0] == 2] = 0
+    model = LinearPost(criterion="equal_opportunity", bound=0.0, **TREES).fit(X, y, groups=groups)
+    assert model.price_[0, :2].all()
+    assert model.price_[0, 2] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"criterion": "odds"}, "criterion"),
+        ({"objective": "auc"}, "objective"),
+        ({"bound": 2.0}, "bound"),
+        ({"folds": 1}, "folds"),
+        ({"max_depth": -1}, "max_depth"),
+        ({"attributes": 3}, "columns"),
+    ],
+)
+def test_invalid_parameters_are_named(wrong, message):
+    X, y, groups = draw_table(40)
+    with pytest.raises(ConfigError, match=message):
+        LinearPost(**wrong).fit(X, y, groups=groups)
