@@ -19,8 +19,8 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from fairfrontier.choose.card import escape_markdown
 from fairfrontier.prepare.embedding.encoder import ENCODING
+from fairfrontier.report.finding import escape_markdown
 from fairfrontier.runtime.text_file import read_csv
 
 # Progress is for people: publishing more often would only load the server.

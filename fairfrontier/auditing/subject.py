@@ -13,10 +13,18 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.auditing.option import TABLE, AuditConfig
-from fairfrontier.deployment.answer import find_chance, judge, list_components, predict_numbers
-from fairfrontier.deployment.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
+from fairfrontier.deployment.bundle import (
+    MANIFEST,
+    Bundle,
+    RegressorBundle,
+    find_chance,
+    judge,
+    list_components,
+    load_bundle,
+    predict_numbers,
+    view_binary,
+)
 from fairfrontier.deployment.scoring import check_decided, find_columns, read_frames
-from fairfrontier.deployment.view import view_binary
 from fairfrontier.metrics.certificate.adversarial_gap import Loss, certify_gaps
 from fairfrontier.metrics.certificate.certificate import certify_part
 from fairfrontier.metrics.measure.registry import MEASURES, Measure, Need

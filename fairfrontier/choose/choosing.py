@@ -2,33 +2,324 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import yaml
 
-from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.query import read_query
-from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
-from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle
+from fairfrontier.choose.select import (
+    Choice,
+    Export,
+    MixedChoice,
+    Study,
+    find_passed,
+    prepare_export,
+    read_query,
+    select,
+    write_bounds,
+)
+from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle, judge
 from fairfrontier.deployment.config import ROWS
-from fairfrontier.deployment.explanation import draw_rows, explain, fill
+from fairfrontier.deployment.explanation import (
+    COLUMNS_AT_MOST,
+    Explanation,
+    draw_explanation,
+    draw_rows,
+    explain,
+    fill,
+)
 from fairfrontier.figure.frontier import list_swept
+from fairfrontier.metrics.verb import leave_out_small, tabulate
+from fairfrontier.models.prediction import predict_part, task_of
+from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import is_address
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.prepare.loader import FittedTable
+from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
+from fairfrontier.prepare.table.rows import used_columns
+from fairfrontier.report.finding import embed, list_versions, name_pool, open_template
+from fairfrontier.runtime.errors import ConfigError, StoreError, escape_controls
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows, read_json, to_csv, write_json
 from fairfrontier.runtime.writer import check_owned, recover, replacing, restore, settle
 from fairfrontier.study.check import load_study
+from fairfrontier.study.frontier import name_measures
 from fairfrontier.study.option import StudyOptions, shorten
+
+# The papers of a choice: what is known, with n and intervals, and what people have to add.
+
+PAPERS = ("card.md", "datasheet.md", "technical-file.md")
+HERE = Path(__file__).parent
+# Rates of a level that the card shows; measures.csv has all.
+BY_GROUP = {
+    "binary": ("selection_rate", "tpr", "fpr", "accuracy"),
+    "multiclass": ("accuracy",),
+    "regression": ("absolute_loss", "square_loss", "disparity"),
+}
+OVERALL = {
+    "binary": ("accuracy", "balanced_accuracy", "auc", "selection_rate", "tpr", "fpr"),
+    "multiclass": ("accuracy", "balanced_accuracy"),
+    "regression": ("rmse", "mae", "r2"),
+}
+# What hubs of models call a task.
+PIPELINES = {"binary": "classification", "multiclass": "classification", "regression": "regression"}
+
+
+def describe_card(
+    choice: Choice | MixedChoice,
+    export: Export,
+    explanation: Explanation,
+    commands: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return what a card says, as plain values.
+
+    ``table`` has every measure on the test rows, those of the bundle's own model, with 95%
+    intervals, without levels of few rows; ``explained`` the means of the explanation, which is of
+    test rows, and ``picture`` shows them.
+    """
+    bundle, part, study = export.bundle, export.test, choice.study
+    config = export.table.request.config
+    minimum = int(study.facts["minimum"])
+    task, prediction = task_of(part), predict_part(choice.model, part)
+    if task == "binary":
+        # As in the study, scores are those of the model, and decisions those of the rule behind it.
+        score = judge(choice.model, part.X, part.groups, part.ids).score
+        prediction = replace(prediction, score=score)
+    table = leave_out_small(tabulate(prediction, part, minimum=minimum), part, minimum)
+    table["name"] = name_measures(table)
+    measures = table.set_index("name")
+    overall = [name for name in OVERALL[task] if name in measures.index]
+    bounded = [name for name in choice.selected if name in measures.index]
+    fairness = [name for name in study.fairness if name in measures.index]
+    explained = explanation.tabulate(minimum)
+    models = [
+        (each.method, json.dumps(dict(each.setting), sort_keys=True, ensure_ascii=False), share)
+        for each, share in choice.components
+    ]
+    return {
+        "name": f"{study.facts['study']}: {' and '.join(model[0] for model in models)}",
+        "study": str(study.facts["study"]),
+        "dataset": config.dataset,
+        "description": config.description or config.notes,
+        "meaning": config.label.meaning,
+        "label": config.label.column,
+        "classes": list(bundle.class_names),
+        "task": task,
+        # What 0 and 1 mean where a regression is measured.
+        "scale": config.label.range,
+        "texts": config.features.text is not None,
+        "features": list(bundle.encoder.features),
+        "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
+        "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],
+        "models": models,
+        "seed": choice.seed,
+        "objective": study.objective,
+        "selected": [
+            (name, value, choice.certified.get(name), *_read(measures, name))
+            for name, value in choice.selected.items()
+        ],
+        "passed": [
+            row | {"bound": write_bounds({row["name"]: row["bound"]})}
+            for row in find_passed(choice.bounds, table).to_dict("records")
+        ],
+        "measures": [
+            (name, *_read(measures, name))
+            for name in dict.fromkeys((*overall, *bounded, *fairness))
+        ],
+        "groups": [
+            _tabulate_groups(part, measures, name, BY_GROUP[task], minimum)
+            for name in part.attributes
+        ],
+        "by_group": BY_GROUP[task],
+        "unit": explanation.unit,
+        "base": explanation.base,
+        "explained": explained,
+        "picture": draw_explanation(explained, explanation.unit),
+        "values": _tabulate_values(explained),
+        "minimum": minimum,
+        "needed_groups": list(bundle.needed_groups),
+        "randomized": bundle.randomized,
+        "row_id": bundle.row_id,
+        "unseen": bundle.encoder.unseen,
+        "versions": list_versions(),
+        "commands": dict(commands),
+        "part": str(choice.components[0][0].setting["select_on"]),
+        "data": describe_data(export.table, bundle.manifest["accepted"], minimum),
+        "table": table[["name", "value", "n", "low", "high", "left_out"]],
+    }
+
+
+def _read(measures: pd.DataFrame, name: str) -> tuple[float, float, float, int]:
+    """Return value, low, high and n of a measure; NaN where there is none."""
+    if name not in measures.index:
+        return np.nan, np.nan, np.nan, 0
+    row = measures.loc[[name]].to_dict("records")[0]
+    return float(row["value"]), float(row["low"]), float(row["high"]), int(row["n"])
+
+
+def _tabulate_groups(
+    part: Part, measures: pd.DataFrame, attribute: str, names: Sequence[str], minimum: int
+) -> dict[str, Any]:
+    """Return the rates of every level of an attribute; levels with few rows have none, as one."""
+    sizes = np.bincount(part.group(attribute), minlength=len(part.attributes[attribute]))
+    shown, small = [], []
+    for level, size in zip(part.attributes[attribute], sizes.tolist(), strict=True):
+        if size < minimum:
+            small.append(size)
+            continue
+        rates = [_read(measures, f"{name}:{attribute}={level}") for name in names]
+        shown.append((level, size, rates))
+    if small:
+        unknown = (np.nan, np.nan, np.nan, 0)
+        shown.append((name_pool(len(small)), sum(small), [unknown] * len(names)))
+    return {"attribute": attribute, "levels": shown}
+
+
+def _tabulate_values(explained: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the means of SHAP values, of all rows and by attribute, of the first columns."""
+    columns = explained.loc[explained["attribute"] == "", "column"].head(COLUMNS_AT_MOST)
+    kept = explained[explained["column"].isin(columns)]
+    return [
+        {
+            "attribute": attribute,
+            "levels": list(rows.groupby("level", sort=False)["n"].first().items()),
+            "rows": [
+                (column, each["mean_abs"].iloc[0], each["mean"].tolist())
+                for column, each in rows.groupby("column", sort=False)
+            ],
+        }
+        for attribute, rows in kept.groupby("attribute", sort=False)
+    ]
+
+
+def describe_data(table: FittedTable, accepted: str | None, minimum: int) -> dict[str, Any]:
+    """Return what a datasheet says of a table, in counts over all rows that are used.
+
+    ``accepted`` is the one of several classes whose share is among them.
+    """
+    config, plan, frame = table.request.config, table.plan, table.frame
+    label, y = config.label, plan.target.y
+    means = "label 1" if label.task == "binary" else f"mean of {label.column}"
+    if label.range is not None:
+        y = label.range[0] + (label.range[1] - label.range[0]) * y
+    if accepted is not None:
+        means, y = f"share of {accepted}", y == plan.target.classes.index(accepted)
+    elif len(plan.target.classes) > 2:
+        # The codes of classes have no mean.
+        means, y = "share of the favourable class, none named", np.full(y.size, np.nan)
+    numbers, _ = used_columns(config)
+    raw = table.raw.frame.loc[frame.index]
+    block_columns = dict.fromkeys(block.column for block in table.encoder.blocks)
+    used = [name for name in block_columns if not name.startswith(GROUP_PREFIX)]
+    groups = []
+    for position, attribute in enumerate(plan.attributes):
+        codes = plan.groups[:, position]
+        sizes = np.bincount(codes, minlength=len(attribute.names))
+        small = sizes < minimum
+        masks = {
+            level: codes == code for code, level in enumerate(attribute.names) if not small[code]
+        }
+        if small.any():
+            masks[name_pool(int(small.sum()))] = small[codes]
+        levels = [
+            (level, int(mask.sum()), mask.mean(), y[mask].mean())
+            if mask.sum() >= minimum
+            else (level, int(mask.sum()), mask.mean(), np.nan)
+            for level, mask in masks.items()
+        ]
+        groups.append({"attribute": attribute.name, "levels": levels})
+    policies = {"numeric": config.missing.numeric, "categorical": config.missing.categorical}
+    return {
+        "rows": len(frame),
+        "left_out": len(table.raw.frame) - len(frame),
+        "filter": "rows.keep, rows.drop_missing or missing: drop of its YAML",
+        "digests": list(table.raw.digests),
+        "columns": [
+            (name, _name_use(name, numbers, config), int(raw[name].isna().sum())) for name in used
+        ],
+        "label": means,
+        "label_missing": int(raw[label.column].isna().sum()),
+        "groups": groups,
+        "missing": [f"Missing {kind} cells: {policy}." for kind, policy in policies.items()],
+    }
+
+
+def _name_use(name: str, numbers: Collection[str], config: DatasetConfig) -> str:
+    """Return what a column is used as."""
+    if config.text is not None and name == config.text.column:
+        return "text"
+    return "number" if name in numbers else "level"
+
+
+def tabulate_data(card: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the numbers of a datasheet, a row for each: number, name, level, value."""
+    data = card["data"]
+    rows: list[tuple[str, str, str, float]] = [
+        ("rows", "used", "", data["rows"]),
+        ("rows", "left out", "", data["left_out"]),
+        *(("rows", name, "", count) for name, count in card["parts"]),
+        *(("missing", name, "", count) for name, _, count in data["columns"]),
+        ("missing", card["label"], "", data["label_missing"]),
+    ]
+    for each in data["groups"]:
+        for level, *values in each["levels"]:
+            names = ("rows", "share", "label")
+            rows += [
+                (name, each["attribute"], level, value)
+                for name, value in zip(names, values, strict=True)
+            ]
+    return pd.DataFrame(rows, columns=["number", "name", "level", "value"])
+
+
+def render_card(card: Mapping[str, Any]) -> dict[str, str]:
+    """Return file name -> text of the papers.
+
+    The card is Markdown with the header that hubs of models read, and HTML; the datasheet of the
+    data and the draft of a technical file after Annex IV of the EU's AI Act are Markdown.
+    """
+    content = {**card, "header": write_header(card), "picture": embed(card["picture"])}
+    papers = dict[str, str]()
+    for name in PAPERS:
+        text = open_template(HERE / f"{name}.j2").render(content)
+        # Names in a table may hold what steers the terminal in which the paper is read.
+        papers[name] = "\n".join(map(escape_controls, text.split("\n")))
+    return {**papers, "card.html": open_template(HERE / "card.html.j2").render(content)}
+
+
+def write_header(card: Mapping[str, Any]) -> str:
+    """Return the YAML header of a model card, as hubs of models index it."""
+    metrics = [
+        {"type": name.partition(":")[0], "name": name, "value": round(value, 6)}
+        for name, value, *_ in card["measures"]
+        if np.isfinite(value)
+    ]
+    task = f"{'text' if card['texts'] else 'tabular'}-{PIPELINES[card['task']]}"
+    result = {
+        "task": {"type": task},
+        "dataset": {"type": card["dataset"], "name": card["dataset"], "split": "test"},
+        "metrics": metrics,
+    }
+    header = {
+        "library_name": "fairfrontier",
+        "pipeline_tag": task,
+        "tags": [task, "fairness", "fairfrontier"],
+        "datasets": [card["dataset"]],
+        "model-index": [{"name": card["name"], "results": [result]}],
+    }
+    return yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
+
 
 FOLDER, BUNDLE = "choice", "bundle"
 FILES = RESULTS["select"]

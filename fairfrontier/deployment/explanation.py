@@ -11,11 +11,17 @@ import numpy as np
 import pandas as pd
 import xgboost
 
-from fairfrontier.deployment.answer import Mixture, OneClass
-from fairfrontier.deployment.bundle import Bundle, ClassifierBundle, RegressorBundle, load_bundle
+from fairfrontier.deployment.bundle import (
+    Bundle,
+    ClassifierBundle,
+    Mixture,
+    OneClass,
+    RegressorBundle,
+    load_bundle,
+    view_binary,
+)
 from fairfrontier.deployment.config import ExplainConfig
 from fairfrontier.deployment.scoring import read_frames, read_headers
-from fairfrontier.deployment.view import view_binary
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,

@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fairfrontier.deployment.bundle import Bundle, read_ids
+from fairfrontier.deployment.bundle import OTHER, Bundle, count_column, read_ids
 from fairfrontier.deployment.config import Limit, MonitorConfig, read_limit
 from fairfrontier.deployment.scoring import check_decided, find_columns, read_frames
-from fairfrontier.deployment.view import OTHER, count_column
 from fairfrontier.metrics.statistic.drift import BATCHES, compare_counts
 from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.reader import read_names

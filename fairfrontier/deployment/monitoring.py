@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.deployment.alarm import (
-    LIMIT,
-    REFERENCE,
-    Check,
-    gather_evidence,
-    list_checks,
-    measure_limit,
-    tabulate_periods,
+from fairfrontier.deployment.bundle import (
+    MANIFEST,
+    Bundle,
+    ClassifierBundle,
+    load_bundle,
+    view_binary,
 )
-from fairfrontier.deployment.bundle import MANIFEST, Bundle, ClassifierBundle, load_bundle
-from fairfrontier.deployment.config import RATES, MonitorConfig, check_period, read_limit
-from fairfrontier.deployment.figure import draw_evidence, draw_rates
+from fairfrontier.deployment.config import RATES, Limit, MonitorConfig, check_period, read_limit
 from fairfrontier.deployment.history import (
+    COUNTED,
     SUMMARY,
     History,
     PeriodRows,
@@ -36,10 +34,33 @@ from fairfrontier.deployment.history import (
     write_table,
 )
 from fairfrontier.deployment.scoring import find_columns
-from fairfrontier.deployment.view import view_binary
-from fairfrontier.figure.frontier import name_measure
+from fairfrontier.figure.frontier import (
+    COLOURS,
+    GREY,
+    HEADING,
+    INK,
+    MARKERS,
+    add_grid,
+    add_legend,
+    add_panels,
+    encode_png,
+    make_key,
+    name_measure,
+    open_figure,
+    shorten,
+)
+from fairfrontier.metrics.statistic.drift import (
+    Projection,
+    accumulate_evidence,
+    bound_rate,
+    within,
+    within_difference,
+    within_ratio,
+)
+from fairfrontier.metrics.statistic.interval import wilson
+from fairfrontier.metrics.statistic.rate import divide
 from fairfrontier.prepare.table.reader import check_stamps, digest_table, stamp_table
-from fairfrontier.report.finding import Finding, write_finding
+from fairfrontier.report.finding import Finding, show_number, write_finding
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import RESULTS
@@ -47,6 +68,368 @@ from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.runtime.writer import filling, holding, recover, sharing
 from fairfrontier.study.drawing import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Which rates have left their reference or passed a limit, with few false alarms in all periods.
+
+# The others are their complements.
+WATCHED = ("selection_rate", "accuracy", "tpr", "fpr")
+REFERENCE, LIMIT = "reference", "limit"
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A null hypothesis on a rate of the groups of an attribute, and when it is given up.
+
+    ``value`` is that of the reference; ``low`` and ``high`` are where the rate, or the limited
+    number, may be. ``threshold`` is of log E.
+    """
+
+    kind: str
+    name: str
+    rate: str
+    attribute: str
+    groups: tuple[str, ...]
+    value: float
+    low: float
+    high: float
+    prior: np.ndarray
+    project: Projection
+    threshold: float
+
+
+def find_rate(rate: str, sums: np.ndarray, favourable: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows for which something happened, and all, of sums whose last axis is COUNTED.
+
+    Sums are of decisions 1; where the ``favourable`` class is 0, the others are selected.
+    """
+    rows, selected, labelled, positive, hit, false = np.moveaxis(np.asarray(sums, float), -1, 0)
+    negative = labelled - positive
+    return {
+        "selection_rate": (selected if favourable else rows - selected, rows),
+        "accuracy": (hit + negative - false, labelled),
+        "tpr": (hit, positive),
+        "fnr": (positive - hit, positive),
+        "fpr": (false, negative),
+        "tnr": (negative - false, negative),
+    }[rate]
+
+
+def list_checks(
+    reference: Mapping[str, Any],
+    limits: Sequence[Limit],
+    alpha: float,
+    minimum: int,
+    favourable: int = 1,
+) -> list[Check]:
+    """Return all checks; their number, on which thresholds depend, is known before any period.
+
+    Of the probability α of any false alarm half is for limits, if there are any. Of what is for the
+    rates that are compared with the reference, half is spent on confidence intervals of their
+    reference values, which hold all at once (Clopper and Pearson, Bonferroni), since the reference
+    is a sample as well; half on evidence that a rate is outside of its interval, the same for every
+    rate (Bonferroni); see `fairfrontier.metrics.statistic.drift`.
+
+    Groups and rates with fewer than ``minimum`` rows of the reference are not checked; ConfigError
+    where there are no others.
+    """
+    groups = {"": {"": reference["counts"]}, **reference["groups"]}
+    known = {}
+    for attribute, counted in groups.items():
+        sums = np.array([[each[name] for name in COUNTED] for each in counted.values()])
+        for rate in {*WATCHED, *(limit.rate for limit in limits)}:
+            hits, rows = find_rate(rate, sums, favourable)
+            known[attribute, rate] = (list(counted), hits, rows)
+    watched = [
+        (attribute, rate, position)
+        for attribute in groups
+        for rate in WATCHED
+        for position in np.flatnonzero(known[attribute, rate][2] >= minimum)
+    ]
+    if not watched:
+        raise ConfigError(
+            f"The bundle's reference has fewer than {minimum} rows, and nothing to compare with.",
+            "Choose on a table with more test rows.",
+        )
+    share = alpha / 2 if limits else alpha
+    confidence = 1.0 - share / 2 / len(watched)
+    threshold = float(np.log(len(watched) / (share / 2)))
+    checks = []
+    for attribute, rate, position in watched:
+        name, hits, rows = (each[position] for each in known[attribute, rate])
+        low, high = map(float, bound_rate(hits, rows, confidence))
+        checks.append(
+            Check(
+                kind=REFERENCE,
+                name=f"{rate}:{attribute}={name}" if attribute else f"{rate}:all rows",
+                rate=rate,
+                attribute=attribute,
+                groups=(name,),
+                value=float(hits / rows),
+                low=low,
+                high=high,
+                prior=np.array([_smooth(hits, rows)]),
+                project=within(low, high),
+                threshold=threshold,
+            )
+        )
+    for limit in limits:
+        if limit.attribute not in groups:
+            raise ConfigError(
+                f"--limit {limit.name} names {limit.attribute!r}, which the bundle does not know.",
+                nearest(limit.attribute, [name for name in groups if name]),
+            )
+        names, hits, rows = known[limit.attribute, limit.rate]
+        enough = rows >= minimum
+        if enough.sum() < limit.fewest:
+            raise ConfigError(
+                f"--limit {limit.name} needs groups that have {minimum} rows in the bundle's "
+                "reference.",
+                "Leave it out, or choose on a table with more test rows or labels.",
+            )
+        low, high, project = _limit(limit)
+        checks.append(
+            Check(
+                kind=LIMIT,
+                name=limit.name,
+                rate=limit.rate,
+                attribute=limit.attribute,
+                groups=tuple(name for name, kept in zip(names, enough, strict=True) if kept),
+                value=measure_limit(limit, hits[enough] / rows[enough]),
+                low=low,
+                high=high,
+                prior=_smooth(hits[enough], rows[enough]),
+                project=project,
+                threshold=float(np.log(len(limits) / (alpha / 2))),
+            )
+        )
+    return checks
+
+
+def _smooth(hits: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return rates that are neither 0 nor 1."""
+    return (hits + 0.5) / (rows + 1.0)
+
+
+def _limit(limit: Limit) -> tuple[float, float, Projection]:
+    """Return where a limited number may be, and the null hypothesis that it is there."""
+    match limit.kind:
+        case "difference":
+            return 0.0, limit.bound, within_difference(limit.bound)
+        case "ratio":
+            return limit.bound, 1.0, within_ratio(limit.bound)
+        case "min":
+            return limit.bound, 1.0, within(limit.bound, 1.0)
+    return 0.0, limit.bound, within(0.0, limit.bound)
+
+
+def measure_limit(limit: Limit, rates: np.ndarray) -> float:
+    """Return the limited number of rates, of those that are known."""
+    rates = rates[~np.isnan(rates)]
+    if rates.size < limit.fewest:
+        return float("nan")
+    least, most = float(rates.min()), float(rates.max())
+    ratio = least / most if most > 0 else 1.0
+    return {"difference": most - least, "ratio": ratio, "min": least, "max": most}[limit.kind]
+
+
+def gather_evidence(check: Check, history: History, favourable: int = 1) -> pd.DataFrame:
+    """Return the evidence after every entry that has rows for a check: entry, period, log_e."""
+    sums, groups = history.sum_batches(check.attribute)
+    entries = history.entries
+    of_check = sums[:, :, [groups.index(each) for each in check.groups]]
+    hits, rows = find_rate(check.rate, of_check, favourable)
+    used = rows.sum(axis=(1, 2)) > 0
+    log_e = np.empty(0)
+    if used.any():
+        log_e = accumulate_evidence(hits[used], rows[used], check.prior, check.project)
+    found: pd.DataFrame = entries.loc[used, ["entry", "period"]].reset_index(drop=True)
+    return found.assign(log_e=log_e)
+
+
+def tabulate_periods(
+    history: History, rates: Sequence[str], minimum: int, favourable: int = 1
+) -> pd.DataFrame:
+    """Return every rate of every group in every period, whenever labels came, with its interval.
+
+    Columns period, attribute, group, rate, n, value, low, high; the last three are NaN with fewer
+    than ``minimum`` rows.
+    """
+    keys = ["period", "attribute", "group"]
+    summed = history.counts.groupby(keys, sort=False)[list(COUNTED)].sum()
+    tables = []
+    for rate in rates:
+        hits, rows = find_rate(rate, summed.to_numpy(), favourable)
+        value = np.where(rows >= minimum, divide(hits, rows), np.nan)
+        low, high = wilson(value, rows)
+        table = summed.index.to_frame(index=False).assign(rate=rate, n=rows.astype(np.int64))
+        tables.append(table.assign(value=value, low=low, high=high))
+    return pd.concat(tables, ignore_index=True)
+
+
+# The pictures of a bundle in use: rates by period, and the evidence that they changed.
+
+# The rest is in the tables.
+GROUPS_AT_MOST, PANELS_AT_MOST, NAMED_AT_MOST = 6, 8, 8
+NAME_LENGTH = 22
+BAND: Any = {"alpha": 0.13, "lw": 0, "zorder": 1}
+ALARM: Any = {"marker": "o", "ms": 13, "mfc": "none", "mec": "#b35900", "mew": 1.8, "ls": "none"}
+
+
+def draw_rates(
+    rates: pd.DataFrame,
+    checks: pd.DataFrame,
+    limited: Mapping[str, tuple[Limit, Sequence[str]]],
+    periods: Sequence[str],
+) -> Picture:
+    """Draw every limited number and every compared rate by period, with where it may be.
+
+    ``limited`` has every limit by name, with the groups that it is about.
+    """
+    known = set(rates.loc[rates["value"].notna(), "rate"])
+    compared = checks[(checks["kind"] == REFERENCE) & checks["rate"].isin(known)]
+    limits = checks[(checks["kind"] == LIMIT) & checks["rate"].isin(known)]
+    # Those with an alarm are drawn first.
+    by_rate = sorted(
+        compared.groupby(["rate", "attribute"], sort=False),
+        key=lambda each: (each[1]["alarm"] == "").all(),
+    )
+    panels: list[tuple[str, Any]] = [
+        *((LIMIT, row) for row in limits.to_dict("records")),
+        *((REFERENCE, each[1]) for each in by_rate),
+    ]
+    panels = panels[:PANELS_AT_MOST]
+    if not panels:
+        panels = [(REFERENCE, compared)]
+    columns = min(2, len(panels))
+    width, height = 5.2 * columns + 0.4, 2.7 * math.ceil(len(panels) / columns) + 0.6
+    words = []
+    with open_figure(width, height, w_pad=0.1, h_pad=0.1) as figure:
+        for axes, (kind, rows) in zip(
+            add_panels(figure, len(panels), columns), panels, strict=True
+        ):
+            if kind == LIMIT:
+                words.append(_draw_limit(axes, rows, rates, *limited[rows["name"]], periods))
+            else:
+                words.append(_draw_groups(axes, rows, rates, periods))
+            _label_periods(axes, periods)
+        keys = [
+            make_key("where the rate, or the limited number, may be", color=GREY, lw=7, alpha=0.3),
+            make_key("alarm raised", **ALARM),
+        ]
+        add_legend(figure, keys, 2, loc="outside upper left", fontsize=8.8)
+        return Picture(encode_png(figure), f"Rates by period. {' '.join(words)}")
+
+
+def draw_evidence(evidence: pd.DataFrame, checks: pd.DataFrame, entries: Sequence[str]) -> Picture:
+    """Draw the evidence against every check by entry, as a share of what raises an alarm.
+
+    ``entries`` are the periods of the entries.
+    """
+    alarmed = checks.set_index("name")["alarm"]
+    strongest = checks.sort_values("p", kind="stable")["name"].tolist()
+    with open_figure(9.2, 3.9, w_pad=0.1, h_pad=0.1) as figure:
+        (axes,) = add_panels(figure, 1, 1)
+        axes.axhline(1.0, color=INK, lw=1.0, ls="--")
+        keys = [make_key("alarm", color=INK, lw=1.0, ls="--")]
+        for place, name in reversed(list(enumerate(strongest))):
+            rows = evidence[evidence["name"] == name]
+            share = np.clip(rows["log_e"] / rows["threshold"], -0.25, 3.0)
+            look: Any = {"color": GREY, "lw": 0.8, "alpha": 0.6, "zorder": 2}
+            if alarmed[name] and place < NAMED_AT_MOST:
+                look = {"color": COLOURS[place % len(COLOURS)], "lw": 1.8, "zorder": 3}
+                look |= {"marker": MARKERS[place % len(MARKERS)], "ms": 4}
+                keys.append(make_key(shorten(name_measure(name), 38), **look))
+            axes.plot(rows["entry"], share, **look)
+        keys.append(make_key("other checks", color=GREY, lw=0.8))
+        axes.set_ylabel("evidence, log E of the alarm's")
+        add_grid(axes, "y")
+        _label_periods(axes, entries)
+        add_legend(figure, keys, min(3, len(keys)), fontsize=8.5)
+        raised = ", ".join(name for name in strongest if alarmed[name]) or "none"
+        return Picture(encode_png(figure), f"Evidence by period. Alarms: {raised}.")
+
+
+def _draw_groups(
+    axes: Axes, checks: pd.DataFrame, rates: pd.DataFrame, periods: Sequence[str]
+) -> str:
+    """Draw a rate of the groups of an attribute, and return it in words."""
+    if checks.empty:
+        axes.set_title("no rate has enough rows", **HEADING)
+        return "No rate has enough rows."
+    rate, attribute = checks["rate"].iloc[0], checks["attribute"].iloc[0]
+    shown = rates[(rates["rate"] == rate) & (rates["attribute"] == attribute)]
+    sizes = shown.groupby("group")["n"].sum()
+    # Groups with an alarm are drawn first, then those with the most rows.
+    order = checks.assign(calm=checks["alarm"] == "", n=checks["group"].map(-sizes))
+    chosen = order.sort_values(["calm", "n"], kind="stable").head(GROUPS_AT_MOST)
+    keys, words = [], []
+    for place, check in enumerate(chosen.to_dict("records")):
+        own = shown[shown["group"] == check["group"]].set_index("period").reindex(periods)
+        colour, marker = COLOURS[place], MARKERS[place]
+        axes.axhspan(check["low"], check["high"], color=colour, **BAND)
+        x, value = np.arange(len(periods)), own["value"].to_numpy(dtype=np.float64)
+        ends = np.nan_to_num([value - own["low"], own["high"] - value])
+        look: Any = {"color": colour, "marker": marker, "ms": 4, "lw": 1.4, "elinewidth": 0.8}
+        axes.errorbar(x, value, ends, zorder=3, **look)
+        if check["alarm"]:
+            at = periods.index(check["alarm"])
+            axes.plot([at], [value[at]], zorder=5, **ALARM)
+        group = check["group"] or "all rows"
+        keys.append(make_key(shorten(group, NAME_LENGTH), color=colour, marker=marker, ms=4))
+        since = f", alarm since {check['alarm']}" if check["alarm"] else ""
+        words.append(
+            f"{group} {show_number(value[-1])}, reference {show_number(check['reference'])}{since}"
+        )
+    of = f", {attribute}" if attribute else ""
+    axes.set_title(f"{name_measure(rate)}{of}", **HEADING)
+    axes.legend(handles=keys, fontsize=7.5, frameon=False, loc="best", ncols=2)
+    axes.margins(y=0.15)
+    return f"{name_measure(rate)}{of}: {'; '.join(words)}."
+
+
+def _draw_limit(
+    axes: Axes,
+    check: Mapping[str, Any],
+    rates: pd.DataFrame,
+    limit: Limit,
+    groups: Sequence[str],
+    periods: Sequence[str],
+) -> str:
+    """Draw a limited number by period, and return it in words."""
+    chosen = rates[
+        (rates["rate"] == check["rate"])
+        & (rates["attribute"] == check["attribute"])
+        & rates["group"].isin(groups)
+    ]
+    by_period = {name: table["value"].to_numpy() for name, table in chosen.groupby("period")}
+    values = [measure_limit(limit, by_period.get(name, np.empty(0))) for name in periods]
+    axes.axhspan(check["low"], check["high"], color=GREY, **BAND)
+    axes.axhline(limit.bound, color=INK, lw=1.0, ls="--", zorder=2)
+    axes.plot(range(len(periods)), values, color=INK, marker="o", ms=4, lw=1.4, zorder=3)
+    if check["alarm"]:
+        at = periods.index(check["alarm"])
+        axes.plot([at], [values[at]], zorder=5, **ALARM)
+    name = name_measure(check["name"])
+    axes.set_title(f"{name}: limit {limit.bound:g}", **HEADING)
+    finite = [value for value in [*values, limit.bound] if math.isfinite(value)]
+    room = 0.25 * max(max(finite) - min(finite), 0.04)
+    axes.set_ylim(max(min(finite) - room, -0.01), min(max(finite) + room, 1.01))
+    since = f", passed since {check['alarm']}" if check["alarm"] else ""
+    return f"{name} {show_number(values[-1])}, limit {limit.bound:g}{since}."
+
+
+def _label_periods(axes: Axes, names: Sequence[str]) -> None:
+    """Name some periods below an axis."""
+    step = max(1, math.ceil(len(names) / 8))
+    places = range(0, len(names), step)
+    axes.set_xticks(places, [shorten(names[at], 14) for at in places], rotation=30, ha="right")
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    add_grid(axes, "y")
+
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
 Progress = Callable[[str, float], None]
@@ -192,7 +575,8 @@ def name_period(config: MonitorConfig) -> str:
 def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFindings:
     """Count a new period, or later labels of one, and compare all periods with the reference.
 
-    See `fairfrontier.deployment.alarm` for what is compared, and `sequential` for the mathematics.
+    See `list_checks` for what is compared, and `fairfrontier.metrics.statistic.drift` for the
+    mathematics.
 
     Parameters
     ----------

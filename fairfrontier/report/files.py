@@ -17,10 +17,14 @@ import pyarrow.parquet as pq
 from fairfrontier.figure.certificate import Exposure, expose_chosen
 from fairfrontier.figure.frontier import draw_frontier
 from fairfrontier.prepare.embedding.feature import name_encoder
-from fairfrontier.report.explorer import average_counts
 from fairfrontier.report.finding import list_versions
-from fairfrontier.report.page import SOURCES, render_report
-from fairfrontier.report.summary import build_summary, list_text_changes
+from fairfrontier.report.page import (
+    SOURCES,
+    average_counts,
+    build_summary,
+    list_text_changes,
+    render_report,
+)
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.option import check_again

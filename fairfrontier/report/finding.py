@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import math
 import platform
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.runtime.errors import DataError
@@ -31,6 +33,8 @@ from fairfrontier.runtime.writer import filling
 if TYPE_CHECKING:
     from fairfrontier.study.drawing import Picture
 
+# What Markdown or a table of it would read as its own.
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~])")
 # The frame of all pages, with their style sheet.
 FOLDER = Path(__file__).parent
 # Those on which results depend; xgboost and xgboost-cpu provide the same module.
@@ -162,9 +166,10 @@ def list_versions() -> dict[str, str]:
 
 
 def open_template(path: Path) -> Template:
-    """Return an HTML template, which may include files beside it and in this folder.
+    """Return a template, which may include files beside it and in this folder.
 
-    What is inserted is escaped; ``number``, ``measure`` and ``pool`` are filters.
+    What is inserted into HTML is escaped, in Markdown by the filters ``plain`` and ``code``.
+    ``number``, ``measure`` and ``pool`` are filters, too.
     """
     return _open_folder(path.parent).get_template(path.name)
 
@@ -174,13 +179,27 @@ def _open_folder(folder: Path) -> Environment:
     """Return what keeps the compiled templates of a folder: compiling one takes .1 s."""
     environment = Environment(
         loader=FileSystemLoader([folder, FOLDER]),
-        autoescape=True,
+        # Markdown has its own escapes.
+        autoescape=select_autoescape(disabled_extensions=("md.j2",), default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(number=show_number, measure=name_measure, pool=name_pool)
+    environment.filters.update(plain=escape_markdown, code=quote_code)
     return environment
+
+
+def escape_markdown(text: object) -> str:
+    """Return text as Markdown shows it: no markup, no HTML, one line."""
+    return _SPECIAL.sub(r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def quote_code(text: str) -> str:
+    """Return text as code in a line of Markdown, whatever backticks it has."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{' '.join(text.splitlines())}{pad}{fence}"
 
 
 def show_number(value: float | None, digits: int = 3) -> str:

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
-from fairfrontier.deployment.answer import Mixture
 from fairfrontier.deployment.bundle import (
     FORMAT,
     MANIFEST,
+    Mixture,
     _digest,
     _digest_files,
+    describe_reference,
     list_facts,
     make_bundle,
 )
-from fairfrontier.deployment.view import describe_reference
 from fairfrontier.models.thresholds.model import post_process
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder

@@ -14,12 +14,12 @@ from markdown_it import MarkdownIt
 
 import fairfrontier as ff
 from fairfrontier.choose import choosing
-from fairfrontier.choose.card import PAPERS, describe_card, escape_markdown, quote_code
-from fairfrontier.choose.choosing import choose, write_choice
+from fairfrontier.choose.choosing import PAPERS, choose, describe_card, write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.cli.command import app
 from fairfrontier.cli.result_command import show_choice
 from fairfrontier.cli.terminal import run_app
+from fairfrontier.report.finding import escape_markdown, quote_code
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError
 from fairfrontier.runtime.text_file import read_csv
 

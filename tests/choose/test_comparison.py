@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.comparison import apply_policy, bound_scores, compare, find_needed_rows
+from fairfrontier.choose.select import apply_policy, bound_scores, compare, find_needed_rows
 from fairfrontier.metrics.statistic.interval import bonferroni, newcombe, wilson
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction

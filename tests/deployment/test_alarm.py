@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.deployment.alarm import LIMIT, find_rate, list_checks
 from fairfrontier.deployment.config import read_limit
 from fairfrontier.deployment.history import COUNTED
+from fairfrontier.deployment.monitoring import LIMIT, find_rate, list_checks
 from fairfrontier.metrics.statistic.drift import (
     BATCHES,
     accumulate_evidence,

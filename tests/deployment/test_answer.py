@@ -10,7 +10,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.select import MixedChoice, Study
-from fairfrontier.deployment.answer import Mixture, find_mixture, list_margins
+from fairfrontier.deployment.bundle import Mixture, find_mixture, list_margins
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, StoreError

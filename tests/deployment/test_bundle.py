@@ -26,11 +26,11 @@ from fairfrontier.deployment.bundle import (
     FORMAT,
     Bundle,
     RegressorBundle,
+    describe_reference,
     list_facts,
     load_bundle,
     make_bundle,
 )
-from fairfrontier.deployment.view import describe_reference
 from fairfrontier.models.baseline.gbdt import GBDT
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.prepare.loader import fit_table, make_request
@@ -329,7 +329,7 @@ def test_small_groups_and_levels_are_pooled(bundles):
             "origin": ["north"] * 20 + ["south"] * 15 + ["island"] * 4 + ["moon"],
         }
     )
-    from fairfrontier.deployment.view import describe_rows
+    from fairfrontier.deployment.bundle import describe_rows
 
     encoded = table.encode(rows)
     decided = table.judge_rows(rows, encoded)

@@ -16,7 +16,7 @@ import fairfrontier as ff
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.deployment import explanation
-from fairfrontier.deployment.answer import Mixture
+from fairfrontier.deployment.bundle import Mixture
 from fairfrontier.deployment.config import ExplainConfig
 from fairfrontier.deployment.explanation import (
     Explanation,

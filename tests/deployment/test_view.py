@@ -16,10 +16,9 @@ from fairfrontier.auditing.audit import write
 from fairfrontier.choose.choosing import write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.deployment import explanation
-from fairfrontier.deployment.bundle import load_bundle
+from fairfrontier.deployment.bundle import describe_rows, load_bundle, view_binary
 from fairfrontier.deployment.explanation import explain
 from fairfrontier.deployment.monitoring import run_monitor
-from fairfrontier.deployment.view import describe_rows, view_binary
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.row import EncodedRows, Refusals
 from fairfrontier.runtime.errors import ConfigError

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
-from fairfrontier.deployment.bundle import FORMAT, list_facts
+from fairfrontier.deployment.bundle import FORMAT, describe_rows, list_facts
 from fairfrontier.deployment.bundle import make_bundle as make_kind
-from fairfrontier.deployment.view import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 

@@ -23,7 +23,7 @@ import xgboost  # noqa: F401
 
 import fairfrontier.auditing.decision_rows
 import fairfrontier.auditing.noisy
-import fairfrontier.choose.card
+import fairfrontier.choose.choosing
 import fairfrontier.choose.select
 import fairfrontier.cli.result_command
 import fairfrontier.runner  # noqa: F401

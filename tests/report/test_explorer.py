@@ -18,21 +18,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.query import read_query
-from fairfrontier.choose.select import Study, select
+from fairfrontier.choose.select import Study, read_query, select
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import BINS, SUMS, count_scores
-from fairfrontier.report import explorer
-from fairfrontier.report.explorer import (
+from fairfrontier.report import page as report_page
+from fairfrontier.report.page import (
     LEVELS,
     LIBRARY,
     average_counts,
+    build_summary,
     list_commands,
+    render_report,
     tabulate_explorer,
     tabulate_scores,
 )
-from fairfrontier.report.page import render_report
-from fairfrontier.report.summary import build_summary
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.study.expand import Planned, needs_groups
@@ -472,7 +471,7 @@ def average(monkeypatch, parts, scores, minimum: int = 10) -> pd.DataFrame:
         count_scores(score, part).assign(method="m", setting="{}", seed=seed)
         for seed, (part, score) in enumerate(zip(parts, scores, strict=True))
     )
-    monkeypatch.setattr(explorer, "read_counts", lambda *_: next(tables, None))
+    monkeypatch.setattr(report_page, "read_counts", lambda *_: next(tables, None))
     plan = make_plan(make_study(seeds=len(parts), published=None, claims=[]))
     return average_counts(plan, None, None, minimum)
 
@@ -551,7 +550,7 @@ def test_rows_of_no_weight_and_none_at_all(monkeypatch):
     counts = average(monkeypatch, [part], [np.full(12, 0.3)])
     shown = tabulate_scores(counts, [KEY], 10)[0]
     assert (sum(shown["share"][0]), shown["calibration"][0]) == (0, [])
-    monkeypatch.setattr(explorer, "read_counts", lambda *_: None)
+    monkeypatch.setattr(report_page, "read_counts", lambda *_: None)
     empty = average_counts(make_plan(make_study()), None, None, 10)
     assert empty.empty
     assert list(empty.columns)[-len(SUMS) :] == list(SUMS)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.report.finding import show_number
-from fairfrontier.report.page import render_notes, render_report
-from fairfrontier.report.summary import build_summary
+from fairfrontier.report.page import build_summary, render_notes, render_report
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.results import Searched, build_results
 from papers.reproduction import hold_to_paper

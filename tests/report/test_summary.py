@@ -12,7 +12,7 @@ from fairfrontier.models.fit.group import FitGroup, Member
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.encoder import LatentSemantic
 from fairfrontier.report.finding import list_versions
-from fairfrontier.report.summary import build_summary, find_worse
+from fairfrontier.report.page import build_summary, find_worse
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study
