@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfrontier.auditing.tally import Tally
+from fairfrontier.auditing.debiased import Tally
 from fairfrontier.choose.select import bound_scores
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.interval import bonferroni, percentile
@@ -160,8 +160,7 @@ def measure(
     label = np.asarray(part.y, dtype=np.float64)
     tally.add(np.zeros_like(codes), codes, part.weight, {"rule": prediction.decision}, label)
     biases = {each: tally.bias("rule", ("",), criterion=each) for each in CRITERIA}
-    more = [[bias.value, bias.low, bias.high] for bias in biases.values()]
-    return [*names, *(f"bias of {each}" for each in biases)], np.vstack([numbers, more])
+    return [*names, *(f"bias of {each}" for each in biases)], np.vstack([numbers, *biases.values()])
 
 
 def resample(part: Part, prediction: Prediction, rng: np.random.Generator) -> dict[str, np.ndarray]:

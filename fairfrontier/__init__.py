@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairfrontier.auditing.audit import audit as audit
-    from fairfrontier.auditing.debiasing import fit_debiasing as debias
+    from fairfrontier.auditing.debias import fit_debiasing as debias
     from fairfrontier.choose.select import Study, select
     from fairfrontier.deployment.bundle import load_bundle
     from fairfrontier.deployment.explanation import explain
@@ -44,7 +44,7 @@ __all__ = [
 
 _MODULES = {
     "audit": "fairfrontier.auditing.audit",
-    "debias": "fairfrontier.auditing.debiasing:fit_debiasing",
+    "debias": "fairfrontier.auditing.debias:fit_debiasing",
     "evaluate": "fairfrontier.metrics.verb",
     "monitor": "fairfrontier.deployment.monitoring:run_monitor",
     "Study": "fairfrontier.choose.select",

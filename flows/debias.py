@@ -7,8 +7,8 @@ from typing import Any
 
 from prefect import flow
 
-from fairfrontier.auditing.debiasing import PASSES
-from fairfrontier.auditing.decision_rows import FILES, check_options
+from fairfrontier.auditing.debias import PASSES
+from fairfrontier.auditing.debiased import FILES, check_options
 from fairfrontier.auditing.option import DebiasConfig
 from flows.artifact import publish_debiasing
 from flows.table_progress import open_run

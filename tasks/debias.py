@@ -7,8 +7,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.auditing.debiasing import Debiasing, Progress, fit_debiasing
-from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.debias import Debiasing, Progress, fit_debiasing
+from fairfrontier.auditing.debiased import write_debiasing
 from fairfrontier.auditing.option import DebiasConfig
 
 

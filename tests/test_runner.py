@@ -20,8 +20,8 @@ import pandas as pd
 import pytest
 
 from fairfrontier.auditing.audit import write as write_audit
-from fairfrontier.auditing.debiasing import fit_debiasing
-from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.debias import fit_debiasing
+from fairfrontier.auditing.debiased import write_debiasing
 from fairfrontier.auditing.noisy import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.select import Study, export_choice

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.auditing.impact import COMPARED, TOO_FEW
-from fairfrontier.auditing.tally import Estimate
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
+# A number with its 95% interval.
+Estimate = tuple[float, float, float]
 GROUPS_AT_MOST = 16
 SHORT = 22
 SEEN: Any = {"color": INK, "marker": "o", "markerfacecolor": "white", "ls": "none", "ms": 6.5}
@@ -384,9 +385,9 @@ def draw_curve(
         add_grid(axes)
         axes.plot(curve["bias"], curve[measure], color=COLOURS[2], lw=2.2, zorder=2)
         for (bias, value), look in ((before, BEFORE_LOOK), (after, AFTER_LOOK)):
-            axes.hlines(value.value, bias.low, bias.high, color=look["color"], lw=0.9, zorder=1)
-            axes.vlines(bias.value, value.low, value.high, color=look["color"], lw=0.9, zorder=1)
-            axes.plot(bias.value, value.value, ms=8, zorder=4, **look)
+            axes.hlines(value[0], *bias[1:], color=look["color"], lw=0.9, zorder=1)
+            axes.vlines(bias[0], *value[1:], color=look["color"], lw=0.9, zorder=1)
+            axes.plot(bias[0], value[0], ms=8, zorder=4, **look)
         axes.set_xlim(left=0.0)
         over = shorten(groups, NAME_LENGTH)
         axes.set_xlabel(f"bias: largest minus smallest {rate}, over {over}")
@@ -399,8 +400,8 @@ def draw_curve(
         png = encode_png(figure)
     return Picture(
         png,
-        f"Bias between groups of {groups} against {label}: unmodified {before[0].value:.3f} and "
-        f"{before[1].value:.3f}, debiased {after[0].value:.3f} and {after[1].value:.3f}, with the "
+        f"Bias between groups of {groups} against {label}: unmodified {before[0][0]:.3f} and "
+        f"{before[1][0]:.3f}, debiased {after[0][0]:.3f} and {after[1][0]:.3f}, with the "
         "curve of looser bounds between. The numbers are in curve.csv.",
     )
 

@@ -198,8 +198,8 @@ def _tabulate(conclusions: list[dict[str, Any]], budget: float) -> pd.DataFrame:
 
 def debias(config: DebiasConfig) -> None:
     """Turn any model's scores into decisions of equal rates between groups."""
-    from fairfrontier.auditing.debiasing import PASSES, fit_debiasing
-    from fairfrontier.auditing.decision_rows import check_options, write_debiasing
+    from fairfrontier.auditing.debias import PASSES, fit_debiasing
+    from fairfrontier.auditing.debiased import check_options, write_debiasing
     from fairfrontier.cli.progress import show_passes
 
     started = time.monotonic()
@@ -213,7 +213,7 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
     """Print the bias before and after, on the reported rows."""
     import pandas as pd
 
-    from fairfrontier.auditing.tally import describe_doubt
+    from fairfrontier.auditing.debias import describe_doubt
 
     shown: dict[str, dict[str, str]] = {}
     for bias in summary["bias"]:

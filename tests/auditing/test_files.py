@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairfrontier.auditing.debiasing import DebiasConfig, fit_debiasing
-from fairfrontier.auditing.decision_rows import FILES, write_debiasing
+from fairfrontier.auditing.debias import DebiasConfig, fit_debiasing
+from fairfrontier.auditing.debiased import FILES, write_debiasing
 from fairfrontier.auditing.figure import PANELS_AT_MOST
 from fairfrontier.figure.frontier import ROWS_AT_MOST
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
@@ -339,8 +339,8 @@ def test_a_table_that_is_replaced_meanwhile_is_refused(tmp_path, late):
 PEAKS = """
 import resource, sys, time
 from pathlib import Path
-from fairfrontier.auditing.debiasing import DebiasConfig, fit_debiasing
-from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.debias import DebiasConfig, fit_debiasing
+from fairfrontier.auditing.debiased import write_debiasing
 for table in sys.argv[1:]:
     asked = DebiasConfig(table=table, scores="s", groups=("sex",), labels="y", width=0.1,
                          solver="histogram", bins=4096)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.auditing.fitting import fit_pooled
+from fairfrontier.auditing.debias import fit_pooled
 from fairfrontier.models.thresholds.ramp import solve_exact
 from fairfrontier.models.thresholds.sample import ScoredRows
 

@@ -10,9 +10,9 @@ from typer import Exit
 
 from fairfrontier import create, load, post_process
 from fairfrontier.auditing.audit import check_options, write
-from fairfrontier.auditing.debiasing import fit_debiasing
-from fairfrontier.auditing.decision_rows import check_options as check_debias
-from fairfrontier.auditing.decision_rows import write_debiasing
+from fairfrontier.auditing.debias import fit_debiasing
+from fairfrontier.auditing.debiased import check_options as check_debias
+from fairfrontier.auditing.debiased import write_debiasing
 from fairfrontier.auditing.noisy import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli import result_command

@@ -21,7 +21,7 @@ import distributed  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import xgboost  # noqa: F401
 
-import fairfrontier.auditing.decision_rows
+import fairfrontier.auditing.debiased
 import fairfrontier.auditing.noisy
 import fairfrontier.choose.choosing
 import fairfrontier.choose.select

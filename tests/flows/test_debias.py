@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from fairfrontier.auditing.decision_rows import FILES
+from fairfrontier.auditing.debiased import FILES
 from fairfrontier.auditing.option import DebiasConfig
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.debias import debias

@@ -22,12 +22,12 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from fairfrontier.auditing import fitting, tally
+from fairfrontier.auditing import debias
 from fairfrontier.auditing.audit import audit
 from fairfrontier.auditing.audit import check_options as check_audit
-from fairfrontier.auditing.debiasing import fit_debiasing
-from fairfrontier.auditing.decision_rows import check_options as check_debiasing
-from fairfrontier.auditing.decision_rows import decide_table
+from fairfrontier.auditing.debias import fit_debiasing
+from fairfrontier.auditing.debiased import check_options as check_debiasing
+from fairfrontier.auditing.debiased import decide_table
 from fairfrontier.auditing.noisy import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.choosing import read_finished
@@ -205,8 +205,8 @@ def make_scores():
 @pytest.fixture
 def _short_curve(monkeypatch):
     """Solve each table 4 times in place of 35, which takes most of the time."""
-    monkeypatch.setattr(fitting, "trace_budgets", partial(trace_budgets, n_points=2))
-    monkeypatch.setattr(tally, "REPEATS", 1)
+    monkeypatch.setattr(debias, "trace_budgets", partial(trace_budgets, n_points=2))
+    monkeypatch.setattr(debias, "REPEATS", 1)
 
 
 @pytest.mark.usefixtures("_short_curve")

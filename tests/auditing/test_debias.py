@@ -8,9 +8,17 @@ import pytest
 from pydantic import ValidationError
 
 import fairfrontier as ff
-from fairfrontier.auditing.debiasing import AFTER, decide_rows, fit_debiasing, hold_out, read_again
+from fairfrontier.auditing.debias import (
+    AFTER,
+    _square_differences,
+    decide_rows,
+    describe_doubt,
+    fit_debiasing,
+    hold_out,
+    measure_objective,
+    read_again,
+)
 from fairfrontier.auditing.option import DebiasConfig
-from fairfrontier.auditing.tally import _square_differences, describe_doubt, measure_objective
 from fairfrontier.models.base import TrainingWarning
 from fairfrontier.models.thresholds import sample
 from fairfrontier.models.thresholds.base import find_backward

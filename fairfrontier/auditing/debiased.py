@@ -1,37 +1,58 @@
-"""The files of a debiasing: decisions, the rule, tables of groups, figures and a report in HTML."""
+"""What rules do to the groups of a table: sums over its rows, and the files of a debiasing."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fairfrontier.auditing.debiasing import (
+from fairfrontier.auditing.debias import (
     AFTER,
     BEFORE,
     CALIBRATION,
     DECIDING,
+    RATES,
     VALIDATION,
     Debiasing,
     Progress,
     check_config,
     decide_rows,
+    describe_doubt,
+    measure_objective,
     read_again,
 )
-from fairfrontier.auditing.figure import draw_curve, draw_groups, draw_rules
+from fairfrontier.auditing.figure import Estimate, draw_curve, draw_groups, draw_rules
 from fairfrontier.auditing.option import DebiasConfig
-from fairfrontier.auditing.tally import GIVEN, RATES, Estimate, Tally, describe_doubt
+from fairfrontier.metrics.statistic.interval import (
+    bound_difference,
+    bound_mean_difference,
+    percentile,
+    wilson,
+)
+from fairfrontier.metrics.statistic.rate import (
+    NAMES,
+    Cells,
+    Outcomes,
+    RateTable,
+    count_outcomes,
+    resample_sums,
+    tabulate_rates,
+)
+from fairfrontier.models.objective import Objective
+from fairfrontier.models.thresholds.curve import BOUNDED
 from fairfrontier.models.thresholds.rule import MixtureRule, RampRule
 from fairfrontier.models.thresholds.rulebook import Rulebook
 from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.report.finding import Finding, RowFile, name_pool, write_finding
 from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.study.drawing import Picture
 
 FILES = RESULTS["debias"]
@@ -40,6 +61,137 @@ ALL = "all"
 FIGURE_BINS = 50
 # With fewer rows the standard error of a rate of ½ exceeds 0.05.
 SMALL = 100
+REPLICATES = 2000
+# The rates of debiasing as metrics names them.
+MEASURED = dict(zip(RATES, ("selection_rate", "tpr", "fpr"), strict=True))
+Kind = Literal["decided", "changed", "label"]
+
+
+class Tally:
+    """Sums of what rules decide, by part, group and label.
+
+    h is a rule's probability of deciding 1, y a label; the expected accuracy is
+    E[y h + (1 − y)(1 − h)]. Changes are |h − h₀|, with h₀ of the first rule. Parts are disjoint
+    sets of rows. What is kept is `Outcomes`, so that memory does not depend on the rows; time is
+    O(rules × rows). Sums of integers are exact, others depend on the batches in the last bits.
+    """
+
+    def __init__(
+        self, rules: Sequence[str], parts: Sequence[str], n_groups: int, seed: int
+    ) -> None:
+        self.rules, self.parts, self.n_groups = tuple(rules), tuple(parts), n_groups
+        self.labelled = False
+        self._seed = seed
+        self._sums: dict[tuple[Kind, str], Outcomes] = {}
+
+    @property
+    def everyone(self) -> np.ndarray:
+        """Codes by which all groups are one."""
+        return np.zeros(self.n_groups, dtype=np.int64)
+
+    def add(
+        self,
+        part: np.ndarray,
+        code: np.ndarray,
+        weight: np.ndarray,
+        probability: Mapping[str, np.ndarray],
+        label: np.ndarray | None,
+    ) -> None:
+        """Add rows: int64 codes of parts and groups, h of every rule, labels 0 and 1 as float64."""
+        cell = 2 * (part * self.n_groups + code)
+        shares: dict[tuple[Kind, str], np.ndarray] = {}
+        for rule in self.rules:
+            shares["decided", rule] = probability[rule]
+            shares["changed", rule] = np.abs(probability[rule] - probability[self.rules[0]])
+        if label is not None:
+            self.labelled = True
+            cell, shares["label", ""] = cell + label.astype(np.int64), label
+        size = 2 * len(self.parts) * self.n_groups
+        for key, share in shares.items():
+            new, old = count_outcomes(cell, share, weight, size), self._sums.get(key)
+            if old is not None:
+                new = Outcomes(old.count + new.count, old.mass + new.mass, old.square + new.square)
+            self._sums[key] = new
+
+    def cells(self, parts: Sequence[str], codes: np.ndarray | None, kind: Kind, rule: str) -> Cells:
+        """Return the sums by group and label; groups with equal ``codes`` are merged."""
+        codes = np.arange(self.n_groups) if codes is None else codes
+        sums, size = self._sums[kind, rule], int(codes.max()) + 1
+
+        def merge(table: np.ndarray) -> np.ndarray:
+            table = table.reshape(len(self.parts), self.n_groups, 2, *table.shape[1:])
+            merged = np.zeros((size, *table.shape[2:]), dtype=table.dtype)
+            np.add.at(merged, codes, table[[self.parts.index(part) for part in parts]].sum(axis=0))
+            return merged
+
+        return Cells(merge(sums.count), merge(sums.mass), merge(sums.square), ("",) * size)
+
+    def rows(self, parts: Sequence[str], codes: np.ndarray | None = None) -> np.ndarray:
+        """Return the rows of each group, int64."""
+        return np.asarray(self.cells(parts, codes, "decided", self.rules[0]).count.sum(axis=1))
+
+    def shares(
+        self,
+        parts: Sequence[str],
+        codes: np.ndarray | None = None,
+        rule: str = "",
+        rate: str = "selection_rate",
+        kind: Kind = "decided",
+    ) -> np.ndarray:
+        """Return a rate of each group with its 95% interval, (3, n_groups); NaN without rows.
+
+        Of ``changed`` the rate is the share of decisions that a rule changes, of ``label`` E[y].
+        """
+        table = tabulate_rates(self.cells(parts, codes, kind, rule), 1)
+        return np.stack([table.value, table.low, table.high])[..., NAMES.index(rate)]
+
+    def estimate(self, parts: Sequence[str], rule: str, **which: Any) -> Estimate:
+        """Return one of the `shares` of all rows."""
+        value, low, high = self.shares(parts, self.everyone, rule, **which)[:, 0].tolist()
+        return value, low, high
+
+    def bias(
+        self,
+        rule: str,
+        parts: Sequence[str],
+        codes: np.ndarray | None = None,
+        criterion: str = "parity",
+    ) -> Estimate:
+        """Return max_k − min_k of the rate that a criterion bounds, over groups that have rows.
+
+        Of two rates it is the larger difference, or their mean for ``average_odds``. For the
+        interval see `bound_difference` and `bound_mean_difference`.
+        """
+        table: RateTable = tabulate_rates(self.cells(parts, codes, "decided", rule), 1)
+        rates = [list(MEASURED.values())[column] for column in BOUNDED[criterion]]
+        columns = [NAMES.index(rate) for rate in rates]
+        value, size = table.value[:, columns], table.size[:, columns]
+        if ((~np.isnan(value)).sum(axis=0) < 2).all():
+            return 0.0, 0.0, 0.0
+        gaps = np.nan_to_num(np.fmax.reduce(value) - np.fmin.reduce(value))
+        if criterion == "average_odds":
+            return float(gaps.mean()), *bound_mean_difference(value, size, largest=True)
+        return float(gaps.max()), *bound_difference(value, partial(wilson, value, size))
+
+    def expect(self, rule: str, parts: Sequence[str], objective: Objective) -> Estimate:
+        """Return the expected value of an objective on all rows.
+
+        Of accuracy the interval is Wilson's, else the percentile one of a bootstrap
+        (`resample_sums`): a mean of two shares or a ratio of sums is not biased.
+        """
+        if objective == "accuracy":
+            return self.estimate(parts, rule, rate="accuracy")
+        cells = self.cells(parts, self.everyone, "decided", rule)
+
+        def measure(mass: np.ndarray) -> Any:
+            chosen, totals = mass[..., 1], mass.sum(axis=-1)
+            sums = (chosen[..., 1], chosen[..., 0], totals[..., 1], totals[..., 0])
+            return measure_objective(objective, *sums)
+
+        rng = derive_generator("debias", "objective", self._seed)
+        drawn = resample_sums(cells.mass[0], np.maximum(cells.square[0], 0.0), REPLICATES, rng)
+        value = float(measure(cells.mass[0]))
+        return value, *percentile(value, measure(drawn))
 
 
 def check_options(config: DebiasConfig) -> None:
@@ -143,27 +295,30 @@ class Debiased(Finding):
         minimum are one level, and have no rates where they are too few together, or in a part.
         """
         tally, minimum = self.tally, self.config.minimum
-        attributes = {"": (self._everyone, ("",)), **self.debiasing.attributes()}
+        attributes = {"": (tally.everyone, ("",)), **self.debiasing.attributes()}
+        rates = {name: MEASURED[name] for name in dict.fromkeys(("rate", *self.debiasing.rates))}
+        rules = {"before": BEFORE, "after": AFTER}
         tables = []
         for (part, parts), (attribute, (codes, levels)) in product(
             self.parts.items(), attributes.items()
         ):
             if attribute:
                 codes, levels = _pool(codes, levels, tally.rows(PARTS, codes) < minimum)
+            share = partial(tally.shares, parts, codes)
             shares = {
-                f"{name}_{when}": tally.rates(rule, parts, codes, GIVEN[RATES.index(name)])
-                for name in dict.fromkeys(("rate", *self.debiasing.rates))
-                for when, rule in (("before", BEFORE), ("after", AFTER))
+                f"{name}_{when}": share(rule, rate)
+                for name, rate in rates.items()
+                for when, rule in rules.items()
             }
-            shares["changed"] = tally.changes(AFTER, parts, codes)
+            shares["changed"] = share(AFTER, kind="changed")
             if tally.labelled:
-                shares["base_rate"] = tally.base_rates(parts, codes)
-                shares["accuracy_before"] = tally.accuracies(BEFORE, parts, codes)
-                shares["accuracy_after"] = tally.accuracies(AFTER, parts, codes)
+                shares["base_rate"] = share(kind="label")
+                shares |= {f"accuracy_{w}": share(rule, "accuracy") for w, rule in rules.items()}
             columns: dict[str, Any] = {"part": part, "attribute": attribute, "level": levels}
             columns["n"] = tally.rows(parts, codes)
-            for name, rates in shares.items():
-                columns |= {name: rates.value, f"{name}_low": rates.low, f"{name}_high": rates.high}
+            for name, ends in shares.items():
+                names = (name, f"{name}_low", f"{name}_high")
+                columns |= dict(zip(names, ends, strict=True))
             table = pd.DataFrame(columns)
             if attribute:
                 table.loc[table["n"] < minimum, table.columns[4:]] = np.nan
@@ -186,7 +341,7 @@ class Debiased(Finding):
             # The decisions of the unmodified classifier served as labels.
             curve["changed"] = 1.0 - curve.pop("accuracy")
         measure = self.config.measure
-        last = {"rule": BEFORE, "budget": np.nan, "bias": bias.value, measure: value.value}
+        last = {"rule": BEFORE, "budget": np.nan, "bias": bias[0], measure: value[0]}
         curve = pd.concat([curve, pd.DataFrame([last])], ignore_index=True)
         return curve[["rule", "budget", "bias", measure]]
 
@@ -224,7 +379,7 @@ class Debiased(Finding):
         tally, criterion = self.tally, self.debiasing.criterion
         return [
             {"part": part, "attribute": attribute, "rule": rule}
-            | asdict(tally.bias(rule, parts, codes, criterion))
+            | _name_ends(tally.bias(rule, parts, codes, criterion))
             for part, parts in self.parts.items()
             for attribute, (codes, _) in self.debiasing.attributes().items()
             for rule in tally.rules
@@ -236,13 +391,13 @@ class Debiased(Finding):
         tally, rows = self.tally, list[dict[str, Any]]()
         for (part, parts), rule in product(self.parts.items(), tally.rules):
             estimates = {
-                "rate": tally.rates(rule, parts, self._everyone).at(0),
-                "changed": tally.changes(rule, parts, self._everyone).at(0),
+                "rate": tally.estimate(parts, rule),
+                "changed": tally.estimate(parts, rule, kind="changed"),
             }
             if tally.labelled:
-                estimates["accuracy"] = tally.accuracies(rule, parts, self._everyone).at(0)
+                estimates["accuracy"] = tally.estimate(parts, rule, rate="accuracy")
                 estimates[self.config.measure] = tally.expect(rule, parts, self.config.served)
-            plain = {name: asdict(each) for name, each in estimates.items()}
+            plain = {name: _name_ends(each) for name, each in estimates.items()}
             rows.append({"part": part, "rule": rule, **plain})
         return rows
 
@@ -303,18 +458,17 @@ class Debiased(Finding):
             "small": SMALL,
         }
 
-    @property
-    def _everyone(self) -> np.ndarray:
-        """Codes by which all groups are one."""
-        return np.zeros(self.tally.n_groups, dtype=np.int64)
-
     def _find_point(self, rule: str) -> tuple[Estimate, Estimate]:
         """Return the bias between all groups, and the objective or share of changes, of a rule."""
         parts, tally = self.parts[self.shown], self.tally
         bias = tally.bias(rule, parts, criterion=self.debiasing.criterion)
         if self.debiasing.labelled:
             return bias, tally.expect(rule, parts, self.config.served)
-        return bias, tally.changes(rule, parts, self._everyone).at(0)
+        return bias, tally.estimate(parts, rule, kind="changed")
+
+
+def _name_ends(estimate: Estimate) -> dict[str, float]:
+    return dict(zip(("value", "low", "high"), estimate, strict=True))
 
 
 def _pool(
