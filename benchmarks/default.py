@@ -43,9 +43,8 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.writer import filling
-from fairfrontier.study.config import ACCURACY, DEFAULT_PROFILE
+from fairfrontier.study.config import ACCURACY, DEFAULT_PROFILE, read_study
 from fairfrontier.study.frontier import orient
-from fairfrontier.study.read import read_study
 
 # Dataset -> the study whose fair metric it is given.
 TABLES = {

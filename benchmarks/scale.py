@@ -50,9 +50,8 @@ from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.writer import filling
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.run import ThreadRunner, run_stages, start_study
-from fairfrontier.study.stage import RunContext
+from fairfrontier.study.config import RunOptions
+from fairfrontier.study.run import RunContext, ThreadRunner, run_stages, start_study
 
 GROUP, FILE = 50_000, 1_000_000
 # Rows that are also run in memory.

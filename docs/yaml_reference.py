@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from fairfrontier.cli.schema import make_schema
+from fairfrontier.cli.catalog import make_schema
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.finder import FOLDERS
 

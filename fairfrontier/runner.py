@@ -12,19 +12,22 @@ from fairfrontier.report.files import describe_results, keep_results, restore_re
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import sharing
-from fairfrontier.study.config import DEFAULT_PROFILE
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import DEFAULT_PROFILE, RunOptions
+from fairfrontier.study.frontier import StudyResults
 from fairfrontier.study.reproduction import Reproduction, find_laboratory
-from fairfrontier.study.results import StudyResults
-from fairfrontier.study.run import StudyRun, ThreadRunner, choose_frontier, run_stages, start_study
-from fairfrontier.study.stage import (
+from fairfrontier.study.run import (
     Observer,
     RunContext,
     SilentObserver,
+    StudyRun,
+    ThreadRunner,
+    choose_frontier,
     fit_group,
     learn_metric,
     measure_group,
     prepare_split,
+    run_stages,
+    start_study,
 )
 
 

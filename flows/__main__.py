@@ -12,7 +12,7 @@ from fairfrontier.cli.terminal import run_app, say, show
 from flows.terminal import run_on_server
 
 if TYPE_CHECKING:
-    from fairfrontier.study.option import RunOptions
+    from fairfrontier.study.config import RunOptions
     from flows.option import ReproduceOptions, ServeOptions
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ def reproduce(options: ReproduceOptions) -> None:
     run_on_server(options.home, check, start)
 
 
-@command_from(app, "fairfrontier.study.option:RunOptions", "study")
+@command_from(app, "fairfrontier.study.config:RunOptions", "study")
 def run(options: RunOptions) -> None:
     """Run a study as a flow, which the server keeps: as `fairfrontier run`, with its graph."""
 

@@ -18,9 +18,8 @@ from fairfrontier.runner import restore as put_back
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import sharing
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.run import StudyRun, run_stages, start_study
-from fairfrontier.study.stage import RunContext
+from fairfrontier.study.config import RunOptions
+from fairfrontier.study.run import RunContext, StudyRun, run_stages, start_study
 from flows.artifact import (
     PUBLISH_SECONDS,
     FetchArtifact,

@@ -11,9 +11,16 @@ from fairfrontier.prepare.loader import estimate_bytes
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.option import ProjectOptions
-from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
-from fairfrontier.study.option import Cluster, Profile, Results, RunOptions
-from fairfrontier.study.read import list_studies, read_study
+from fairfrontier.study.config import (
+    DEFAULT_PROFILE,
+    Cluster,
+    Profile,
+    Results,
+    RunOptions,
+    StudyConfig,
+    list_studies,
+    read_study,
+)
 from fairfrontier.study.run import check_options
 
 

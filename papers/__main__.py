@@ -10,7 +10,7 @@ from fairfrontier.cli.option import command_from
 from fairfrontier.cli.terminal import run_app, show
 
 if TYPE_CHECKING:
-    from fairfrontier.study.option import StudyOptions
+    from fairfrontier.study.config import StudyOptions
 
 app = typer.Typer(
     name="papers",
@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 
-@command_from(app, "fairfrontier.study.option:StudyOptions", "study")
+@command_from(app, "fairfrontier.study.config:StudyOptions", "study")
 def record(options: StudyOptions) -> None:
     """Keep a finished run as a short table in data/reference/runs, to be committed."""
     from fairfrontier.study.check import load_study

@@ -13,8 +13,8 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from fairfrontier.study.config import StudyConfig, split_name
-from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, summarise
+from fairfrontier.study.resolve import Planned
 from papers.claim import (
     RELATIONS,
     Claim,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fairfrontier.study.frontier import orient, summarise
-from fairfrontier.study.mixture import find_envelope
+from fairfrontier.study.frontier import find_envelope, orient, summarise
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.resolve import Planned
 from papers.claim import RELATIONS, EqualHarm, choose_block
 from papers.curve import Curve, trace_curves
 from papers.publication import read_publication

@@ -12,9 +12,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.frontier import StudyResults, list_fits
 from fairfrontier.study.reproduction import Reproduction
-from fairfrontier.study.results import StudyResults
 from papers.checking import check_claims
 from papers.claim import Claim, read_claims
 from papers.claim import refuse_claims as refuse_claims

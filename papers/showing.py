@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.cli.command import read_summary, show_end
-from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import print_table
 from fairfrontier.runtime.text_file import read_csv
 
 

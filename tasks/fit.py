@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from prefect import task
 
 from fairfrontier.models.fit.group import KIND, FitGroup
-from fairfrontier.study.stage import RunContext, fit_group
+from fairfrontier.study.run import RunContext, fit_group
 from tasks.retry import is_infrastructure_fault
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ import pandas as pd
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.study.results import StudyResults
-from fairfrontier.study.run import StudyRun, choose_frontier
-from fairfrontier.study.stage import RunContext
+from fairfrontier.study.frontier import StudyResults
+from fairfrontier.study.run import RunContext, StudyRun, choose_frontier
 
 
 @task(name="frontier", task_run_name="frontier of {label}", cache_policy=NO_CACHE)

@@ -7,7 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.models.fit.group import FitGroup
-from fairfrontier.study.stage import RunContext, measure_group
+from fairfrontier.study.run import RunContext, measure_group
 from tasks.retry import is_infrastructure_fault
 
 

@@ -6,7 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.similarity.kept import MetricRequest
-from fairfrontier.study.stage import RunContext, learn_metric
+from fairfrontier.study.run import RunContext, learn_metric
 
 
 @task(name="metric", task_run_name="metric {label}", tags=["metric"], cache_policy=NO_CACHE)

@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.loader import SplitRequest
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.study.stage import RunContext, prepare_split
+from fairfrontier.study.run import RunContext, prepare_split
 
 
 @task(name="prepare", task_run_name="prepare {label}", tags=["prepare"], cache_policy=NO_CACHE)

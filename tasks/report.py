@@ -6,10 +6,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.runner import compare_with_paper, write_report
+from fairfrontier.study.frontier import StudyResults
 from fairfrontier.study.reproduction import Reproduction
-from fairfrontier.study.results import StudyResults
-from fairfrontier.study.run import StudyRun
-from fairfrontier.study.stage import RunContext
+from fairfrontier.study.run import RunContext, StudyRun
 
 
 @task(name="compare", task_run_name="compare {label}", tags=["report"], cache_policy=NO_CACHE)

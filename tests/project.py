@@ -116,7 +116,7 @@ def make_project(home: Path, study: str = STUDY, dataset: str = DATASET) -> Path
     return home
 
 
-def command(*arguments: str, module: str = "fairfrontier.cli.command") -> list[str]:
+def command(*arguments: str, module: str = "fairfrontier") -> list[str]:
     """Return the command line that runs fairfrontier, or the flows."""
     return [sys.executable, "-m", module, *arguments]
 
@@ -128,7 +128,7 @@ def environment(home: Path, **changes: str) -> dict[str, str]:
 
 
 def call(
-    home: Path, *arguments: str, module: str = "fairfrontier.cli.command", **changes: str
+    home: Path, *arguments: str, module: str = "fairfrontier", **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Run fairfrontier, or the flows, to its end."""
     return subprocess.run(

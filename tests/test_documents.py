@@ -32,7 +32,7 @@ import pandas as pd
 
 from fairfrontier.study.points import tabulate_group
 from fairfrontier.study.check import load_study
-from fairfrontier.study.expand import expand
+from fairfrontier.study.resolve import expand
 from fairfrontier.runtime.store import Store
 
 home = Path.cwd()

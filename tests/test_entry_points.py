@@ -126,7 +126,7 @@ def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(folder / "site"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths, "FAIRFRONTIER_HOME": str(folder)}
     return subprocess.run(
-        [sys.executable, "-m", "fairfrontier.cli.command", *command],
+        [sys.executable, "-m", "fairfrontier", *command],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -25,18 +25,16 @@ from fairfrontier.auditing.debiased import write_debiasing
 from fairfrontier.auditing.noisy import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.select import Study, export_choice
+from fairfrontier.cli.cleaning import CleanConfig, clean, list_items
 from fairfrontier.cli.command import show_frontier
-from fairfrontier.cli.upkeep.cleaning import clean, list_items
-from fairfrontier.cli.upkeep.config import CleanConfig
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.results import NO_MODEL
-from fairfrontier.study.run import start_study
-from fairfrontier.study.stage import SilentObserver
+from fairfrontier.study.config import RunOptions
+from fairfrontier.study.frontier import NO_MODEL
+from fairfrontier.study.run import SilentObserver, start_study
 from tests.auditing.noisy_rows import make_table as make_decisions
 from tests.auditing.scored import make_scores
 from tests.project import DATASET, STUDY, environment, make_project, make_table

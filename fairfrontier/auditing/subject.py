@@ -25,8 +25,7 @@ from fairfrontier.deployment.bundle import (
     view_binary,
 )
 from fairfrontier.deployment.scoring import check_decided, find_columns, read_frames
-from fairfrontier.metrics.certificate.adversarial_gap import Loss, certify_gaps
-from fairfrontier.metrics.certificate.certificate import certify_part
+from fairfrontier.metrics.certificate.certificate import Loss, certify_gaps, certify_part
 from fairfrontier.metrics.measure.registry import MEASURES, Measure, Need
 from fairfrontier.metrics.verb import COLUMNS, tabulate
 from fairfrontier.models.base import Estimator

@@ -55,8 +55,8 @@ from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import list_rows, read_json, to_csv, write_json
 from fairfrontier.runtime.writer import check_owned, recover, replacing, restore, settle
 from fairfrontier.study.check import load_study
+from fairfrontier.study.config import StudyOptions, shorten
 from fairfrontier.study.frontier import name_measures
-from fairfrontier.study.option import StudyOptions, shorten
 
 # The papers of a choice: what is known, with n and intervals, and what people have to add.
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import Name, Seed
-from fairfrontier.study.option import StudyOptions
+from fairfrontier.study.config import StudyOptions
 
 KNEE, IDEAL, WITHIN = "knee", "closest-to-ideal", "least-disparity-within"
 NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"

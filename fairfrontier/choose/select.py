@@ -59,15 +59,18 @@ from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.kept import MetricRequest, load_metric
 from fairfrontier.study.config import split_name
-from fairfrontier.study.frontier import find_pareto, name_measures, orient, summarise
-from fairfrontier.study.mixture import (
+from fairfrontier.study.frontier import (
     AGGREGATES,
     KEYS,
+    find_pareto,
     find_rates,
     is_linear,
     is_mixable,
     mix_measure,
+    name_measures,
+    orient,
     pivot_measures,
+    summarise,
 )
 
 # A choice in words: what is best, subject to which bounds.

@@ -29,8 +29,7 @@ from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
 from fairfrontier.runtime.writer import drafting, filling, locking, restore
-from fairfrontier.study.frontier import summarise
-from fairfrontier.study.mixture import KEYS
+from fairfrontier.study.frontier import KEYS, summarise
 
 PARTS = ("validation", "test")
 # Text of a table (changes.csv) and ids of its rows (decisions.parquet) stay where they are.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -13,8 +14,82 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from fairfrontier.cli.completion import find_completion
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.cli.terminal import find_project
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError
+from fairfrontier.runtime.finder import Kind, list_names
+
+# What the shell completes: names of the project, found without importing what computes.
+
+# A shell would evaluate what other names of files may hold, and a command take some for options.
+PLAIN = re.compile(r"(?!-)[\w@+.,/-]+")
+Completion = Callable[[Any, str], list[str]]
+
+
+def find_completion(command: str, name: str, values: Sequence[Any]) -> Completion | None:
+    """Return what completes an option of a command: by its values, or else by its name."""
+    if values:
+        return lambda ctx, incomplete: [*map(str, values)]  # noqa: ARG005
+    find = FINDERS.get(f"{command}.{name}") or FINDERS.get(name)
+    return None if find is None else _guard(find)
+
+
+def _guard(find: Callable[[Any, Path], Iterable[str]]) -> Completion:
+    """Return a completion of the project's names; a fault of the project completes nothing."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001
+        try:
+            return sorted(filter(PLAIN.fullmatch, find(ctx, find_project(ctx.params.get("conf")))))
+        # YAML may hold anything.
+        except (FairfrontierError, OSError, ValueError, AttributeError, TypeError):
+            return []
+
+    return complete
+
+
+def _find_yaml(kind: Kind, *others: str) -> Callable[[Any, Path], Iterable[str]]:
+    return lambda _, home: {*list_names(kind, home), *others}
+
+
+def _find_profiles(ctx: Any, home: Path) -> Iterable[str]:
+    from fairfrontier.runtime.config import read_yaml
+    from fairfrontier.runtime.finder import find_yaml
+
+    # Parsing ends at --profile, which has no value yet, and leaves the words before it.
+    study = ctx.params.get("study") or next(iter(ctx.args), "")
+    content = read_yaml(find_yaml("study", study, home))
+    return ["default", *map(str, content.get("profiles") or ())]
+
+
+def _find_bundles(_: Any, home: Path) -> Iterable[str]:
+    """Return the bundles of finished studies, as they are reached from the current folder."""
+    here = Path.cwd()
+    found = (path.parent for path in home.glob("data/results/*/choice/bundle/bundle.json"))
+    return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
+
+
+def _find_results(_: Any, home: Path) -> Iterable[str]:
+    return {path.parent.name for path in home.glob("data/results/*/summary.json")}
+
+
+def _find_limits(_: Any, __: Path) -> Iterable[str]:
+    from fairfrontier.deployment.config import LIMITED
+
+    # Shells split words at a colon: the attribute is typed.
+    return [name.removesuffix(":") for name in LIMITED]
+
+
+# By the name of an option, or by COMMAND.NAME where commands differ.
+FINDERS: dict[str, Callable[[Any, Path], Iterable[str]]] = {
+    "study": _find_yaml("study"),
+    "clean.study": _find_results,
+    "dataset": _find_yaml("dataset"),
+    "cluster": _find_yaml("cluster", "auto"),
+    "profile": _find_profiles,
+    "bundle": _find_bundles,
+    "model": _find_bundles,
+    "limit": _find_limits,
+}
+
 
 ModelType = TypeVar("ModelType")
 
@@ -111,13 +186,13 @@ def _make_parameter(name: str, field: Any, positional: bool, command: str) -> in
     from fairfrontier.runtime.config import spell
 
     kind = _find_type(field.annotation)
-    literal = _strip(field.annotation)
-    complete = find_completion(command, name, literal if get_origin(literal) is Literal else None)
+    values = _list_values(field.annotation)
+    complete = find_completion(command, name, values)
     if positional:
         about: Any = typer.Argument(help=_describe(field), autocompletion=complete)
     else:
         spelt = [f"--{key.replace('_', '-')}" for key in spell(name, field)]
-        choices = None if kind is bool else _name_choices(field.annotation)
+        choices = "|".join(map(str, values)) if values and kind is str else None
         about = typer.Option(
             *spelt, help=_describe(field), metavar=choices, autocompletion=complete
         )
@@ -155,7 +230,9 @@ def _strip(annotation: Any) -> Any:
     return annotation
 
 
-def _name_choices(annotation: Any) -> str | None:
-    """Return the values of a literal for --help."""
+def _list_values(annotation: Any) -> tuple[Any, ...]:
+    """Return the values of a literal, or of those in a list; none for another type."""
     first = _strip(annotation)
-    return "|".join(map(str, get_args(first))) if get_origin(first) is Literal else None
+    if get_origin(first) is tuple:
+        first = _strip(get_args(first)[0])
+    return get_args(first) if get_origin(first) is Literal else ()

@@ -38,7 +38,7 @@ from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 from fairfrontier.runtime.writer import replacing, restore
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.study.config import split_name
-from fairfrontier.study.mixture import AGGREGATES, find_rates, is_linear
+from fairfrontier.study.frontier import AGGREGATES, find_rates, is_linear
 
 # What a chosen model, or a mixture of two, answers to rows, in any batch and order.
 

@@ -21,9 +21,14 @@ from fairfrontier.figure.frontier import (
     list_swept,
     open_figure,
 )
-from fairfrontier.metrics.certificate.adversarial_gap import Gap, GapCertificate
-from fairfrontier.metrics.certificate.source_row import decode_rows, read_source_rows
-from fairfrontier.metrics.certificate.worst_move import Pair, describe_moves, list_worst_moves
+from fairfrontier.metrics.certificate.certificate import Gap, GapCertificate
+from fairfrontier.metrics.certificate.worst_move import (
+    Pair,
+    decode_rows,
+    describe_moves,
+    list_worst_moves,
+    read_source_rows,
+)
 from fairfrontier.models.fit.group import KIND, FitGroup, Member, load_split, read_facts
 from fairfrontier.models.fit.key import key
 from fairfrontier.models.fit.training import read_scores

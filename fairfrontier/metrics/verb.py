@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.metrics.certificate.adversarial_gap import GapCertificate
-from fairfrontier.metrics.certificate.box import BoxBound
-from fairfrontier.metrics.certificate.certificate import Certificate
+from fairfrontier.metrics.certificate.certificate import BoxBound, Certificate, GapCertificate
 from fairfrontier.metrics.measure.registry import MEASURES, Audit, Measure
 from fairfrontier.metrics.statistic.rate import find_memberships
 from fairfrontier.models.prediction import Prediction, predict_part, task_of

@@ -33,11 +33,16 @@ from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
-from fairfrontier.study.expand import list_models
-from fairfrontier.study.frontier import list_fits, name_columns
-from fairfrontier.study.mixture import trace_mixtures
+from fairfrontier.study.frontier import (
+    SCHEMA,
+    Searched,
+    StudyResults,
+    list_fits,
+    name_columns,
+    trace_mixtures,
+)
 from fairfrontier.study.reproduction import Reproduction
-from fairfrontier.study.results import SCHEMA, Searched, StudyResults
+from fairfrontier.study.resolve import list_models
 from fairfrontier.study.run import StudyRun
 
 KIND = "results"

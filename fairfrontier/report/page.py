@@ -41,12 +41,10 @@ from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study import drawing
 from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig, split_name
-from fairfrontier.study.expand import Planned, needs_groups
-from fairfrontier.study.frontier import list_fits, orient, summarise
-from fairfrontier.study.mixture import pivot_measures
+from fairfrontier.study.frontier import StudyResults, list_fits, orient, pivot_measures, summarise
 from fairfrontier.study.points import read_counts
 from fairfrontier.study.reproduction import Reproduction
-from fairfrontier.study.results import StudyResults
+from fairfrontier.study.resolve import Planned, needs_groups
 
 # summary.json: what was run, the frontier, and which claims held.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
 
 from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError
@@ -113,6 +113,8 @@ File = Annotated[Path, AfterValidator(make_absolute)]
 NameOrFile = Annotated[str, Field(min_length=1), AfterValidator(locate)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0)]
+# A model's own method is called json.
+AsJson = Annotated[bool, Field(validation_alias=AliasChoices("json"), description="For programs.")]
 
 
 def name_table(table: Path) -> str:

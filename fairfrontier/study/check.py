@@ -12,12 +12,10 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.plan import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.home import find_home
-from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, split_name
+from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, read_study, split_name
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.study.objective import list_whole
-from fairfrontier.study.read import read_study
 from fairfrontier.study.reproduction import find_laboratory
-from fairfrontier.study.resolve import ResolvedStudy, resolve
+from fairfrontier.study.resolve import ResolvedStudy, list_whole, resolve
 
 
 def check(resolved: ResolvedStudy) -> None:

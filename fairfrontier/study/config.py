@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from fairfrontier.models.objective import COST_MEASURE, OWN, read_costs
+from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.finder import list_names
+from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path, list_names
+from fairfrontier.runtime.option import File, NameOrFile, ProjectOptions
 
 Block = Literal["frontier", "published"]
 # A table or figure of a paper: budro.table2.
@@ -153,7 +155,7 @@ class MethodBlock(Model):
 class FrontierConfig(Model):
     """The measures that the frontier trades."""
 
-    # A study that leaves out fairness gets it from its dataset: fairfrontier/study/read.py.
+    # A study that leaves out fairness gets it from its dataset: fairfrontier/study/config.py.
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
     accuracy: str = Field(
@@ -243,7 +245,7 @@ class PublishedConfig(MethodBlock):
 
 
 def _offer_file(schema: dict[str, Any]) -> None:
-    """Describe the file rather than what it is read into: see fairfrontier/study/read.py."""
+    """Describe the file rather than what it is read into: see fairfrontier/study/config.py."""
     del schema["properties"]["profile"]
     # It is frontier.accuracy, unless neither is given.
     del schema["properties"]["objective"]["default"]
@@ -515,3 +517,187 @@ class MethodFile(Model):
                 f"{key}: {self.method} has no grid {name!r}.", nearest(name, self.grids)
             )
         return dict(self.grids[name])
+
+
+# Reading the YAML of a study, with a profile merged in and what it leaves open chosen.
+
+# Settings that are tried: some four minutes for 50,000 rows on two cores.
+TRIALS = 150
+# Labels are smoothed, for rules that hold on fresh rows.
+RULE = {"labels": "smoothed", "unseen": "pooled"}
+# Names of criteria in rows' labels, with those of `group_thresholds`.
+CRITERIA = {"parity": "parity", "odds": "equalized_odds"}
+
+
+def list_studies(home: Path) -> list[str]:
+    """Return the sorted names of the project's own studies."""
+    return sorted(path.stem for path in (home / FOLDERS["study"]).glob("*.yaml"))
+
+
+def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[StudyConfig, Path]:
+    """Return a parsed study with a profile merged in, and its file.
+
+    Of the names in it, only the dataset's file has been looked up. A ConfigError names the file,
+    the key and what was expected.
+    """
+    path = find_yaml("study", name_or_path, home)
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} holds no keys and values.", "Write it as `key: value` lines.")
+    if "profile" in content:
+        raise ConfigError(f"{path}: there is no key 'profile' here.", "Did you mean 'profiles'?")
+    if "label" in content:
+        # A dataset's own YAML, which the study is about.
+        content = {"dataset": str(path), "study": f"{path.stem}-default"}
+    content.setdefault("study", path.stem)
+    _complete(content, path, home)
+    profiles = content.get("profiles") or {}
+    if not isinstance(profiles, dict) or not all(
+        isinstance(name, str) and isinstance(changes, dict) for name, changes in profiles.items()
+    ):
+        raise ConfigError(
+            f"{path}: profiles must map each profile's name to what it changes.",
+            "Write profiles: {paper: {seeds: 10}}, for example; put a number in quotes.",
+        )
+    if profile != DEFAULT_PROFILE and profile not in profiles:
+        raise ConfigError(
+            f"{path} has no profile {profile!r}.", nearest(profile, (DEFAULT_PROFILE, *profiles))
+        )
+    # Every profile is parsed, so that a mistake in one shows before it is first run.
+    parsed = {}
+    for name, changes in {DEFAULT_PROFILE: {}, **profiles}.items():
+        where = str(path) if name == DEFAULT_PROFILE else f"{path}, profile {name}"
+        for key in FIXED_KEYS:
+            if key in changes:
+                raise ConfigError(f"{where}: a profile cannot change {key!r}.", "Take it out.")
+        merged = {**_merge(content, changes), "profile": name}
+        parsed[name] = parse(StudyConfig, merged, where)
+    study = parsed[profile]
+    file = find_yaml("dataset", study.dataset, home, beside=path.parent, where=f"{path}: dataset")
+    if is_path(study.dataset):
+        study = study.model_copy(update={"dataset": str(file)})
+    return study, path
+
+
+def _complete(content: dict[str, Any], path: Path, home: Path) -> None:
+    """Add what a study leaves to its dataset: methods with a search, and measures of fairness."""
+    frontier = content.get("frontier", {})
+    stated = "methods" in content and isinstance(frontier, dict) and "fairness" in frontier
+    if stated or not isinstance(frontier, dict) or not isinstance(content.get("dataset"), str):
+        return
+    where = f"{path}: dataset"
+    dataset = read_dataset(
+        find_yaml("dataset", content["dataset"], home, beside=path.parent, where=where), home
+    )
+    content["frontier"] = {"fairness": choose_measures(dataset), **frontier}
+    if dataset.label.task == "regression":
+        content["frontier"].setdefault("accuracy", "rmse")
+    if "methods" not in content:
+        content["methods"] = choose_methods(dataset, bool(content.get("metric")))
+        content.setdefault("search", {"trials": TRIALS})
+
+
+def choose_measures(dataset: DatasetConfig) -> list[str]:
+    """Return measures of fairness by the dataset's groups and counterfactual sets.
+
+    ConfigError is raised for a dataset that has neither.
+    """
+    by_group = {
+        "binary": ("selection_rate_difference", "gap_max"),
+        "multiclass": ("gap_rms",),
+        "regression": ("disparity",),
+    }[dataset.label.task]
+    measures = [f"{measure}:{group}" for group in dataset.groups for measure in by_group]
+    if dataset.label.task != "regression":
+        measures += [f"consistency:{name}" for name in dataset.set_names]
+    if not measures:
+        raise ConfigError(
+            f"{dataset.dataset} declares neither groups nor counterfactuals.",
+            "Say who is to be treated alike: groups: {sex: {column: sex}}, for example.",
+        )
+    return measures
+
+
+def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[str, Any]]:
+    """Return the rows of a study: learners, and what makes them fair to each attribute.
+
+    With a fair metric methods of individual fairness are added.
+    """
+    if dataset.label.task == "regression":
+        rows: dict[str, dict[str, Any]] = {"linear_regression": {}, "gbdt_regression": {}}
+        for group in dataset.groups:
+            rows[f"fair_regression {group}"] = {"method": "fair_regression", "attribute": group}
+        return rows
+    rows = {"linear": {}, "random_forest": {}}
+    if dataset.label.task == "binary":
+        rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
+        for group in dataset.groups:
+            for name, criterion in CRITERIA.items():
+                rule = {"method": "group_thresholds", "criterion": criterion, "attributes": group}
+                rows[f"{name} {group}"] = {"method": BEST, "then": {**rule, **RULE}}
+            # Without groups at decision: the one bounds odds, the other parity.
+            rows[f"fair_gbm {group}"] = {"method": "fair_gbm", "attributes": group}
+            rows[f"linear_post {group}"] = {
+                "method": "linear_post",
+                "criterion": "parity",
+                "attributes": group,
+            }
+    if has_metric:
+        rows |= {"budro": {}, "sensei": {}}
+    return rows
+
+
+def _merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge ``changes`` into ``content``: mappings merge, anything else is replaced."""
+    merged = dict(content)
+    for key, value in changes.items():
+        below = merged.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+# Options that the commands and flows of studies share.
+
+# With no more fits than this, starting worker processes would take longer than training.
+FEW = 12
+Profile = Annotated[str, Field(description="How much is run: default, or one of the study's.")]
+Cluster = Annotated[
+    NameOrFile,
+    Field(
+        description="A name in conf/clusters (inline, local, cuda, ...) or a YAML file; auto is "
+        f"local for more than {FEW} fits and for a search, else inline."
+    ),
+]
+Results = Annotated[
+    File | None, Field(description="The folder that gets the results; data/results by default.")
+]
+
+
+class StudyOptions(ProjectOptions):
+    """Which study, how much of it, and where its results are."""
+
+    study: NameOrFile = Field(description="A name in conf/studies, or a YAML file.")
+    profile: Profile = DEFAULT_PROFILE
+    out: Results = None
+
+    def find_folder(self, study: StudyConfig) -> Path:
+        """Return the folder of the study's results."""
+        return (self.out or self.home / "data" / "results") / study.slug
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """How a command names the study and its results, by paths as of `shorten`."""
+        out = ("--out", shorten(self.out, self.home)) if self.out else ()
+        return (shorten(Path(self.study), self.home), *out)
+
+
+def shorten(path: Path, home: Path) -> str:
+    """Return a path relative to the project, or its name alone: files name no other folder."""
+    return str(path.relative_to(home)) if path.is_relative_to(home) else path.name
+
+
+class RunOptions(StudyOptions):
+    """Which study, how much of it, and where it is run."""
+
+    cluster: Cluster = "auto"

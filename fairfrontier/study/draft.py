@@ -27,7 +27,7 @@ from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.option import make_absolute
 from fairfrontier.runtime.writer import filling, recover
-from fairfrontier.study.read import choose_measures, choose_methods
+from fairfrontier.study.config import choose_measures, choose_methods
 
 # Attributes that a first frontier trades against accuracy, unless somebody names them.
 MOST_ATTRIBUTES = 3

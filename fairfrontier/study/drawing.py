@@ -16,7 +16,7 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
 
 if TYPE_CHECKING:
-    from fairfrontier.study.expand import Planned
+    from fairfrontier.study.resolve import Planned
 
 # Every study has this figure.
 TAKEN = "frontier"

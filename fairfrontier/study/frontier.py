@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy.special import stdtrit
 
 from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.statistic.rate import AGGREGATIONS, NAMES, RATES, aggregate_rates
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import Block, split_name
-from fairfrontier.study.expand import Planned
+from fairfrontier.study.config import Block, StudyConfig, split_name
+from fairfrontier.study.resolve import Planned
 
 CHOICE = ("on_frontier", "on_joint_frontier", "selected_accuracy", "selected_fairness")
 ACCURACY = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high")
@@ -236,3 +243,235 @@ def name_columns(frontier: pd.DataFrame, accuracy: str) -> pd.DataFrame:
     """
     names = (*ACCURACY, "selected_accuracy")
     return frontier.rename(columns={name: name.replace("accuracy", accuracy) for name in names})
+
+
+# The results of a study: its points in a canonical order, and its frontier.
+
+# Why the study shows nothing of a row that was searched.
+UNTRIED = "the search ended before its turn: give it more trials or minutes"
+NO_TRIAL = "none of its trials succeeded, {count} failed, most often so: {reason}"
+NO_MODEL = "no trial of the model behind it succeeded"
+NO_MEMBERS = "no row had two settings that can be its members"
+POINT_KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
+_NUMBERS = dict.fromkeys(("seed", "n", "left_out"), pa.int64()) | dict.fromkeys(
+    ("value", "low", "high"), pa.float64()
+)
+SCHEMA = pa.schema(
+    [
+        (name, _NUMBERS.get(name, pa.string()))
+        for name in (*POINT_KEYS, "value", "n", "low", "high", "left_out")
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Counts of a search: trials, fits, and those that the store did not hold.
+
+    ``failed`` has the label and reason of each trial that failed; ``absent`` maps the labels of
+    rows of which nothing is shown to the reasons.
+    """
+
+    trials: int
+    fits: int
+    trained: int
+    failed: tuple[tuple[str, str], ...]
+    absent: Mapping[str, str]
+
+    def list_failed(self) -> list[dict[str, Any]]:
+        """Return ``row``, ``reason`` and how many ``trials`` failed for it, as plain rows."""
+        return [
+            {"row": row, "reason": reason, "trials": count}
+            for (row, reason), count in Counter(self.failed).items()
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResults:
+    """The results of a study that was run.
+
+    ``points`` has the columns of ``SCHEMA``, sorted by ``POINT_KEYS``; ``frontier`` is from
+    `build_frontier`; ``skipped`` maps a row's label to why its method could not be trained;
+    ``budgets`` maps (method, setting) to ``budget`` and ``budget_share`` of methods that report
+    them, means over the seeds; ``searched`` is what a search came to, if there was one.
+    """
+
+    study: StudyConfig
+    plan: Sequence[Planned]
+    points: pd.DataFrame
+    frontier: pd.DataFrame
+    skipped: Mapping[str, str]
+    budgets: Mapping[tuple[str, str], Mapping[str, float]]
+    searched: Searched | None = None
+
+
+def build_results(
+    study: StudyConfig,
+    plan: Sequence[Planned],
+    points: pd.DataFrame,
+    skipped: Mapping[str, str],
+    budgets: Mapping[tuple[str, str], Mapping[str, float]] = MappingProxyType({}),
+    searched: Searched | None = None,
+) -> StudyResults:
+    """Sort the points of a study and find its frontier; see `sort_points` and `build_frontier`."""
+    points = sort_points(points)
+    fits, traded = list_fits(plan, "frontier"), study.frontier
+    frontier = build_frontier(points, fits, traded.accuracy, traded.fairness, study.select_on)
+    return StudyResults(study, plan, points, frontier, skipped, budgets, searched)
+
+
+def sort_points(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of points.parquet, sorted by all keys.
+
+    A DataError names a missing column, or a key that two rows share.
+    """
+    points = points.assign(left_out=points.get("left_out", 0))
+    missing = [name for name in SCHEMA.names if name not in points.columns]
+    if missing:
+        raise DataError(
+            f"The points lack the column {missing[0]}.", f"Give {', '.join(SCHEMA.names)}."
+        )
+    ordered: pd.DataFrame = points[SCHEMA.names].sort_values(
+        list(POINT_KEYS), kind="stable", ignore_index=True
+    )
+    repeated = ordered.duplicated(list(POINT_KEYS))
+    if repeated.any():
+        first = ordered.loc[repeated, list(POINT_KEYS)].iloc[0].tolist()
+        raise DataError(
+            f"There are two points for {' '.join(map(str, first))}.",
+            "Give the rows of the study different labels.",
+        )
+    return ordered
+
+
+# Measures of two settings of which one, drawn for every row, decides; from the rates of both.
+
+KEYS = ["method", "setting"]
+# Linear in the decision rule; the gap of two levels keeps its sign.
+LINEAR = frozenset({*NAMES, *(f"{name}_gap" for name in NAMES), "balanced_accuracy", "error_cost"})
+# Name of an aggregate over levels -> its aggregation and the position of its rate, if it is of one.
+AGGREGATES: dict[str, tuple[str, int | None]] = {
+    **{
+        f"{rate.name}_{each.name}": (each.name, position)
+        for position, rate in enumerate(RATES)
+        for each in AGGREGATIONS
+    },
+    "gap_max": ("gap_max", None),
+    "gap_rms": ("gap_rms", None),
+}
+# Points that are drawn between two settings.
+STEPS = 17
+
+
+def is_linear(name: str) -> bool:
+    """Return whether a measure of a mixture is the mean of those of its two settings."""
+    return split_name(name)[0] in LINEAR
+
+
+def is_mixable(name: str) -> bool:
+    """Return whether a measure of a mixture follows from the rates of its two settings."""
+    return is_linear(name) or split_name(name)[0] in AGGREGATES
+
+
+def find_rates(values: pd.DataFrame, attribute: str) -> np.ndarray:
+    """Return the rates of an attribute's levels, float64, shape (n_settings, n_levels, n_rates).
+
+    ``values`` has a row for every setting and a column for every ``measure:group``. Levels come in
+    the order of their names, and what is not estimable is NaN.
+    """
+    start = f"accuracy:{attribute}="
+    levels = sorted(name[len("accuracy:") :] for name in values.columns if name.startswith(start))
+    columns = [f"{rate}:{level}" for level in levels for rate in NAMES]
+    table = values.reindex(columns=columns).to_numpy(dtype=np.float64)
+    return table.reshape(len(values), len(levels), len(NAMES))
+
+
+def mix_measure(
+    name: str, first: pd.DataFrame, second: pd.DataFrame, share: np.ndarray
+) -> np.ndarray:
+    """Return a measure when ``second`` decides with probability ``share``, else ``first``.
+
+    ``first`` and ``second`` are aligned tables as for `find_rates`, with one row for every split;
+    ``share`` has shape (n_shares,), the result (n_splits, n_shares).
+    """
+    measure, group = split_name(name)
+    share = np.asarray(share, dtype=np.float64)
+    if measure in LINEAR:
+        start, end = (table[name].to_numpy(dtype=np.float64)[:, None] for table in (first, second))
+        return np.asarray((1.0 - share) * start + share * end)
+    aggregation, position = AGGREGATES[measure]
+    start, end = (find_rates(table, group)[:, None] for table in (first, second))
+    share = share[:, None, None]
+    mixed = aggregate_rates((1.0 - share) * start + share * end)[aggregation]
+    return mixed if position is None else np.asarray(mixed[..., position])
+
+
+def pivot_measures(named: pd.DataFrame, index: list[str], column: str = "value") -> pd.DataFrame:
+    """Return a column of named measures as a table: a row for each ``index``, a column for each."""
+    return named.set_index([*index, "name"])[column].unstack()  # noqa: PD010
+
+
+def trace_mixtures(
+    points: pd.DataFrame, fits: pd.DataFrame, frontier: pd.DataFrame, accuracy: str
+) -> pd.DataFrame:
+    """Return what mixtures of neighbouring corners of a frontier's hull attain on the test part.
+
+    Corners are those of `find_envelope` on the values that the frontier was chosen by. Columns
+    fairness, piece (the number of the pair), accuracy and fairness_value: means over the splits,
+    exact in expectation over the draws. Empty where a measure is not made of rates.
+    """
+    kept = points.loc[points["part"] == "test"].merge(fits, on=[*KEYS, "seed"])
+    values = pivot_measures(kept.assign(name=name_measures(kept)), [*KEYS, "seed"])
+    share = np.linspace(0.0, 1.0, STEPS)
+    tables = []
+    binary = "tpr" in values.columns
+    for name, table in frontier.groupby("fairness", sort=False):
+        if not (binary and is_linear(accuracy) and is_mixable(str(name))):
+            continue
+        cost, harm = (
+            -orient(measure, table[f"selected_{column}"].to_numpy())
+            for measure, column in ((accuracy, "accuracy"), (str(name), "fairness"))
+        )
+        corners = [
+            values.loc[tuple(key)] for key in table[KEYS].to_numpy()[find_envelope(cost, harm)]
+        ]
+        for piece, (first, second) in enumerate(pairwise(corners)):
+            seeds = first.index.intersection(second.index)
+            ends = (first.loc[seeds], second.loc[seeds])
+            attained = pd.DataFrame(
+                {
+                    column: mix_measure(measure, *ends, share).mean(axis=0)
+                    for column, measure in (("accuracy", accuracy), ("fairness_value", str(name)))
+                }
+            )
+            tables.append(attained.assign(fairness=name, piece=piece))
+    columns = ["fairness", "piece", "accuracy", "fairness_value"]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
+
+
+def find_envelope(cost: np.ndarray, harm: np.ndarray) -> np.ndarray:
+    """Return the corners of the lower convex envelope of a Pareto front.
+
+    Choosing between two predictors at random attains every point between theirs, so a point above
+    such a segment is never worth choosing. ``cost`` and ``harm``, float64 of shape (n_points,), are
+    better lower; points with a NaN are left out. The corners are int64 positions by ascending harm
+    and so descending cost, the first of equal points; points on a segment are not corners.
+    O(n log n): A. M. Andrew, Another efficient algorithm for convex hulls in two dimensions, 1979.
+    """
+    cost, harm = np.asarray(cost, dtype=np.float64), np.asarray(harm, dtype=np.float64)
+    front = np.flatnonzero(find_pareto(-np.column_stack([cost, harm])))
+    front = front[np.lexsort((front, harm[front]))]
+    corners: list[int] = []
+    for point in front.tolist():
+        if corners and (cost[point], harm[point]) == (cost[corners[-1]], harm[corners[-1]]):
+            continue
+        while len(corners) > 1 and not _turns(cost, harm, corners[-2], corners[-1], point):
+            corners.pop()
+        corners.append(point)
+    return np.array(corners, dtype=np.int64)
+
+
+def _turns(cost: np.ndarray, harm: np.ndarray, first: int, middle: int, last: int) -> bool:
+    """Return whether the middle point lies below the segment between the other two."""
+    along = (harm[middle] - harm[first]) * (cost[last] - cost[first])
+    return bool((cost[middle] - cost[first]) * (harm[last] - harm[first]) < along)

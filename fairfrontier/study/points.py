@@ -9,9 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.metrics.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
-from fairfrontier.metrics.certificate.box import bound_part
-from fairfrontier.metrics.certificate.certificate import certify_part
+from fairfrontier.metrics.certificate.certificate import (
+    GapCertificate,
+    Loss,
+    bound_part,
+    certify_gaps,
+    certify_part,
+)
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.rate import SUMS, count_scores
 from fairfrontier.metrics.verb import COLUMNS, tabulate
@@ -34,7 +38,7 @@ from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.version import version
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.kept import digest_metric, load_metric
-from fairfrontier.study.results import SCHEMA
+from fairfrontier.study.frontier import SCHEMA
 
 KIND = "points"
 # The code that measures: the evaluation, and the modules below that compute for it.

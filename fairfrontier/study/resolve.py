@@ -5,25 +5,33 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
+import pandas as pd
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from fairfrontier.models.objective import Objective
+from fairfrontier.models.fit.group import KIND, FitGroup, Member
+from fairfrontier.models.fit.key import key
+from fairfrontier.models.objective import OWN, RANKED, Objective, list_serving
+from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import (
     DatasetConfig,
     read_dataset,
     read_lineage,
     replace_noise,
 )
+from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.config import (
     BEST,
     Block,
@@ -35,11 +43,114 @@ from fairfrontier.study.config import (
     ThenRow,
     split_name,
 )
-from fairfrontier.study.objective import find_objective, serve
 from fairfrontier.study.reproduction import find_laboratory
 
 if TYPE_CHECKING:
     from fairfrontier.models.base import Estimator
+
+
+# Which objective a study has, and the parameters by which methods serve it.
+
+COSTS = "{costs: {false_positive: 1, false_negative: 5}}"
+# Measures that need these have no value of all rows, or none in every study.
+SPECIAL = frozenset(
+    {"membership", "counterfactuals", "counterfactual_score", "certificate", "box", "gap"}
+    | {"true_group", "costs"}
+)
+
+
+def find_objective(study: StudyConfig, dataset: DatasetConfig, where: str) -> Objective | None:
+    """Return the objective that methods can serve: of classes, unless each keeps its own.
+
+    A ConfigError refuses what is no objective of the dataset's task; ``where`` is the study's file.
+    """
+    from fairfrontier.metrics.measure.registry import MEASURES
+
+    objective, task = study.objective, dataset.label.task
+    if objective == OWN:
+        return None
+    if not isinstance(objective, str):
+        if task == "binary":
+            return objective
+        raise ConfigError(
+            f"{where}: objective gives costs of errors of two classes, and {study.dataset} poses a "
+            f"{task} task.",
+            f"Choose among: {', '.join(list_objectives(task))}, or {OWN}.",
+        )
+    measure = MEASURES.all().get(split_name(objective)[0])
+    suits = measure is not None and task in measure.task and measure.direction != "none"
+    if suits and (task == "regression" or objective in RANKED):
+        return None if task == "regression" else objective
+    known = list_objectives(task)
+    listed = f"Choose among: {', '.join(known)}, or {OWN}"
+    mend = f"{listed}." if measure else nearest(objective, [*known, OWN])
+    raise ConfigError(
+        f"{where}: objective (by default frontier.accuracy) is {objective!r}, which is no "
+        f"objective of a {task} task.",
+        f"{listed} with frontier.accuracy: {objective}." if suits else mend,
+    )
+
+
+def list_objectives(task: Task) -> list[str]:
+    """Return what the objective of a study may be, besides ``own``."""
+    whole = list_whole(task)
+    if task == "regression":
+        return whole
+    ranked = [name for name in RANKED if name in whole]
+    return [*ranked, COSTS] if task == "binary" else ranked
+
+
+def list_whole(task: Task) -> list[str]:
+    """Return the measures of a task that have a value of all rows, which can be good or bad."""
+    from fairfrontier.metrics.measure.registry import MEASURES
+    from fairfrontier.metrics.verb import list_groups
+
+    return sorted(
+        name
+        for name, measure in MEASURES.all().items()
+        if task in measure.task
+        and measure.direction != "none"
+        and not measure.needs & SPECIAL
+        and "" in list_groups(measure, task, ["group"])
+    )
+
+
+def serve(
+    method: type[Estimator], objective: Objective | None, own: Collection[str], key: str
+) -> dict[str, Any]:
+    """Return those parameters of a method by which it serves an objective.
+
+    ``own`` are the parameters that a row gives itself, in place of these. A ConfigError that opens
+    with ``key`` refuses costs for a method that cannot serve them.
+    """
+    # Regressions have no objective of classes.
+    if objective is None or not hasattr(method, "objectives"):
+        return {}
+    serving = list_serving(objective, method)
+    costs = isinstance(objective, Mapping) and "objective" in serving and "objective" not in own
+    if costs and not _takes(method, objective):
+        from fairfrontier.models.thresholds.base import PostProcessor
+
+        rule = issubclass(method, PostProcessor)
+        other = "Choose group_thresholds, which serves costs, or give" if rule else "Give"
+        raise ConfigError(
+            f"{key}: {method.name} serves {' and '.join(method.objectives)} only, and the study's "
+            "objective gives costs.",
+            f"{other} {method.name} an objective of its own: {method.objectives[-1]}.",
+        )
+    return serving
+
+
+def _takes(method: Any, objective: Objective) -> bool:
+    """Return whether a method accepts an objective beside its other defaults."""
+    try:
+        method(objective=objective).check()
+    except ConfigError:
+        return False
+    except TypeError:
+        # It has parameters without a default.
+        return True
+    return True
 
 
 # Arguments that a YAML gives to a method or a fair metric, checked against its signature.
@@ -175,7 +286,7 @@ class Resolver:
         self.dataset = read_dataset(self.file, home)
         laboratory = find_laboratory(study)
         self.follows_curve = laboratory is not None and laboratory.follows_curve(study, home)
-        self.certificate = _certificate(study, where)
+        self.certificate = _describe_certificate(study, where)
         self.objective = find_objective(study, self.dataset, where)
         self.fits = 0
 
@@ -372,7 +483,7 @@ def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
     return merged or None
 
 
-def _certificate(study: StudyConfig, where: str) -> dict[str, Any] | None:
+def _describe_certificate(study: StudyConfig, where: str) -> dict[str, Any] | None:
     """Return what is certified: of the validation part only if the frontier or a claim reads it."""
     if study.certificate is None:
         return None
@@ -443,3 +554,122 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
     with _naming(key):
         check_names(known[name], f"the metric {name}", parameters)
         check_types(known[name], f"the metric {name}", parameters)
+
+
+# Expanding a study into the fit groups that it trains.
+
+# The most models trained together: more are hardly faster, and a long sweep would leave cores idle.
+BATCH_SIZE = 5
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A fit group, trained once, and the blocks of the study that show it."""
+
+    blocks: tuple[Block, ...]
+    group: FitGroup
+
+
+def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
+    """Return the fit groups of a study; see `expand_rows`."""
+    return expand_rows(resolved.study.study, resolved.rows)
+
+
+def expand_rows(study: str, rows: Sequence[ResolvedRow]) -> tuple[Planned, ...]:
+    """Return the fit groups of resolved rows, those of the published block first.
+
+    There is one per row × sweep value × seed; a batched method has groups of up to BATCH_SIZE
+    values and seeds of a row that share their structure. A fit that both blocks ask for comes once,
+    with both named. ``setting`` holds what the row itself says (preset, grid, swept and fixed
+    parameters, metric, post-processor), the rows and the part selected on: enough that (dataset,
+    method, setting, seed) names one fit, whatever the profile. A ConfigError refuses two different
+    fits with the same name.
+    """
+    where = f"Study {study}"
+    batches: dict[str, tuple[ResolvedRow, list[Member], list[Block]]] = {}
+    names: dict[tuple[str, str, int], tuple[ResolvedRow, str]] = {}
+    shared: Counter[tuple[str, Block]] = Counter()
+    for row in rows:
+        for seed in row.seeds:
+            name = (row.shared["method"], canonical_json(row.setting), seed)
+            together: dict[str, Any] = {
+                "of": row.shared,
+                "block": row.block,
+                "structure": row.structure,
+            }
+            if not row.across_splits:
+                together |= {"seed": seed, "noise": row.noise}
+            batch = canonical_json(together if row.structure is not None else {"name": name})
+            if name in names:
+                other, batch = names[name]
+                if not row.trains_like(other):
+                    raise ConfigError(
+                        f"{where}: two different fits are both called {name[0]} {name[1]}.",
+                        "Give one of the rows another label.",
+                    )
+                batches[batch][2].append(row.block)
+                shared[batch, row.block] += 1
+                continue
+            names[name] = (row, batch)
+            members = batches.setdefault(batch, (row, [], [row.block]))[1]
+            members.append(Member(seed, row.parameters, row.setting, row.noise))
+    for (batch, block), count in shared.items():
+        row, of_batch, _ = batches[batch]
+        if count < len(of_batch):
+            raise ConfigError(
+                f"{where}: the {block} block asks for {count} of the {len(of_batch)} "
+                f"fits of {row.shared['method']} that the {row.block} block trains at once.",
+                "Ask for the same seeds and values in both, or give one of the rows another label.",
+            )
+    return tuple(
+        Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=part))
+        for row, members, blocks in batches.values()
+        for part in _share_out(members)
+    )
+
+
+def _share_out(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
+    """Yield parts of at most BATCH_SIZE members, of sizes as equal as possible."""
+    parts = -(-len(members) // BATCH_SIZE)
+    cuts = [len(members) * part // parts for part in range(parts + 1)]
+    for first, stop in itertools.pairwise(cuts):
+        yield tuple(members[first:stop])
+
+
+# Where the store keeps the models of a study, so that a chosen one can be loaded.
+
+COLUMNS = ("method", "setting", "seed", "model", "post_processor", "needs_groups")
+
+
+def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFrame:
+    """Return the folder of every stored model of a study: a frame with the columns ``COLUMNS``.
+
+    ``model`` is a folder for `load_model` and ``post_processor`` that of the rule that decides from
+    the model's scores, empty without one; both are relative to ``home``. ``needs_groups`` says
+    whether the group of a row is needed to decide on it. Skipped methods have no row.
+    """
+    rows = []
+    for planned in plan:
+        group = planned.group
+        entry = store.path(KIND, key(group, store, home))
+        base = entry if group.then is None else store.path(KIND, key(group.base, store, home))
+        for number, member in enumerate(group.members):
+            folder = f"model-{number}"
+            if not (entry / folder).is_dir():
+                continue
+            rule = "" if group.then is None else _name(entry / folder, home)
+            name = (group.method, canonical_json(member.setting), member.seed)
+            rows.append((*name, _name(base / folder, home), rule, needs_groups(group)))
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).drop_duplicates(ignore_index=True)
+    return table.sort_values(["method", "setting", "seed"], kind="stable", ignore_index=True)
+
+
+def needs_groups(group: FitGroup) -> bool:
+    """Return whether models of a fit group have to be told a row's group when they decide."""
+    deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
+    known = filter(None, map(METHODS.get, deciding))
+    return any("groups" in method.predict_needs for method in known)
+
+
+def _name(folder: Path, home: Path) -> str:
+    return Path(os.path.relpath(folder, home)).as_posix()

@@ -35,15 +35,24 @@ from fairfrontier.study.config import (
     StudyConfig,
     ThenRow,
 )
-from fairfrontier.study.expand import Planned, expand_rows
-from fairfrontier.study.frontier import orient, summarise
-from fairfrontier.study.mixture import KEYS, pivot_measures
-from fairfrontier.study.resolve import ResolvedStudy, Resolver
-from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED
-from fairfrontier.study.stage import InterruptedRun
+from fairfrontier.study.frontier import (
+    KEYS,
+    NO_MEMBERS,
+    NO_MODEL,
+    NO_TRIAL,
+    UNTRIED,
+    orient,
+    pivot_measures,
+    summarise,
+)
+from fairfrontier.study.resolve import Planned, ResolvedStudy, Resolver, expand_rows
 
 if TYPE_CHECKING:
     import optuna
+
+
+class InterruptedRun(Exception):  # noqa: N818
+    """The run was interrupted before this fit started."""
 
 
 # They would end every other trial, too: the disk, the workers, or who interrupts the run.

@@ -23,7 +23,12 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
-from fairfrontier.metrics.measure.loss import LOSSES, compute_absolute, compute_square, expect_loss
+from fairfrontier.metrics.measure.performance import (
+    LOSSES,
+    compute_absolute,
+    compute_square,
+    expect_loss,
+)
 from fairfrontier.metrics.measure.registry import MEASURES, Audit
 from fairfrontier.metrics.statistic.interval import Z
 from fairfrontier.prepare.config.dataset import DatasetConfig
@@ -31,8 +36,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.frontier import list_fits, summarise
-from fairfrontier.study.mixture import find_envelope
+from fairfrontier.study.frontier import find_envelope, list_fits, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.expand import Planned
+from fairfrontier.study.resolve import Planned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

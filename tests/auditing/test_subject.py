@@ -18,7 +18,7 @@ from fairfrontier.auditing import subject
 from fairfrontier.auditing.audit import check_options, write
 from fairfrontier.auditing.option import AuditConfig
 from fairfrontier.auditing.subject import RewrittenRows, Sample
-from fairfrontier.cli.result_command import show_plain_audit
+from fairfrontier.cli.command import show_plain_audit
 from fairfrontier.deployment import scoring
 from fairfrontier.deployment.bundle import load_bundle
 from fairfrontier.models.baseline.linear import Linear

@@ -16,8 +16,7 @@ import fairfrontier as ff
 from fairfrontier.choose import choosing
 from fairfrontier.choose.choosing import PAPERS, choose, describe_card, write_choice
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.cli.command import app
-from fairfrontier.cli.result_command import show_choice
+from fairfrontier.cli.command import app, show_choice
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.report.finding import escape_markdown, quote_code
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.project import command, environment
 
 
-def kill_when(home, condition, *arguments, module="fairfrontier.cli.command", **changes):
+def kill_when(home, condition, *arguments, module="fairfrontier", **changes):
     """Run the study ``loans``, kill it once the condition holds, and return what ran below it."""
     process = subprocess.Popen(
         command("run", "loans", *arguments, module=module),

@@ -11,7 +11,7 @@ from fairfrontier.prepare.splitting.encoder import Encoder
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.run import start_study
 from tests.cli.process import kill_when
 from tests.project import call, call_here, command, environment, make_project

@@ -15,9 +15,9 @@ from fairfrontier.auditing.debiased import check_options as check_debias
 from fairfrontier.auditing.debiased import write_debiasing
 from fairfrontier.auditing.noisy import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
-from fairfrontier.cli import result_command
+from fairfrontier.cli import command
+from fairfrontier.cli.command import show_choice, show_debiasing
 from fairfrontier.cli.option import build_command, read_options
-from fairfrontier.cli.result_command import show_choice, show_debiasing
 from fairfrontier.models.thresholds.rulebook import export_rulebook
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.auditing.hiring import make_applicants
@@ -187,7 +187,7 @@ def test_limits_end_the_command(tmp_path, capsys):
 
     def judge(**options):
         config = AuditConfig(table=path, decisions="hired", group="sex", out=tmp_path, **options)
-        result_command.audit(config)
+        command.audit(config)
 
     judge(limit="selection_rate_ratio=0.1")
     assert "within" in capsys.readouterr().out
@@ -255,7 +255,7 @@ def test_results_do_not_join_the_parts_of_the_table(tmp_path):
 def test_names_of_groups_are_no_markup_of_the_terminal(capsys):
     conclusion = {"measure": "tpr", "group": "[red]x", "other": "", "low": 0.1, "high": None}
     counts = {"rows": 12, "held": 1, "conclusions": 27, "open": 26}
-    result_command.show_audit(
+    command.show_audit(
         Path("/somewhere"),
         {
             "name": "[b]t",

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
-from fairfrontier.cli.schema import MODELS, make_schema
+from fairfrontier.cli.catalog import MODELS, make_schema
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.finder import FOLDERS
 from tests.project import call_here

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fairfrontier.cli.table import (
+from fairfrontier.cli.terminal import (
     SOFT_BREAK,
     choose_widths,
     join_interval,

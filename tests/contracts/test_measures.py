@@ -10,13 +10,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fairfrontier.metrics.certificate.adversarial_gap import (
+from fairfrontier.metrics.certificate.certificate import (
+    Certificate,
     GapCertificate,
     Loss,
+    centre_logits,
+    certify_rows,
     tabulate_loss,
     trace_gap,
 )
-from fairfrontier.metrics.certificate.certificate import Certificate, centre_logits, certify_rows
 from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES, Audit, MeasureRow, Need
 from fairfrontier.metrics.verb import list_groups
 from fairfrontier.models.prediction import Prediction

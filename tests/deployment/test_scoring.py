@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.cli import result_command as command
+from fairfrontier.cli import command
 from fairfrontier.deployment import scoring
 from fairfrontier.deployment.bundle import Bundle, load_bundle
 from fairfrontier.deployment.config import ScoreConfig

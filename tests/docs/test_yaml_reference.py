@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs.yaml_reference import HOMES, Reference
-from fairfrontier.cli.schema import MODELS
+from fairfrontier.cli.catalog import MODELS
 
 
 @pytest.fixture(scope="module")

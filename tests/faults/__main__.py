@@ -25,7 +25,7 @@ import fairfrontier.auditing.debiased
 import fairfrontier.auditing.noisy
 import fairfrontier.choose.choosing
 import fairfrontier.choose.select
-import fairfrontier.cli.result_command
+import fairfrontier.cli.command
 import fairfrontier.runner  # noqa: F401
 from fairfrontier.models.registry import METHODS
 from tests.faults import fault, hosts

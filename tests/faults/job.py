@@ -21,7 +21,7 @@ from tests.auditing.noisy_rows import make_table
 from tests.auditing.scored import make_scores
 from tests.project import command, environment, make_project
 
-LIBRARY, FLOWS = "fairfrontier.cli.command", "flows"
+LIBRARY, FLOWS = "fairfrontier", "flows"
 # What Dask keeps for its next workers.
 DASK = {f"fairfrontier-{os.getuid()}", "dask-scratch-space", "global.lock", "purge.lock"}
 # What processes of a killed command may take to notice.

@@ -20,7 +20,7 @@ from fairfrontier.figure.certificate import (
     spread_labels,
     trace_lines,
 )
-from fairfrontier.metrics.certificate.adversarial_gap import certify
+from fairfrontier.metrics.certificate.certificate import certify
 from fairfrontier.models.fit.group import KIND, load_split
 from fairfrontier.models.fit.key import key
 from fairfrontier.models.registry import load_model
@@ -29,7 +29,7 @@ from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import CertificateConfig
-from fairfrontier.study.results import build_results
+from fairfrontier.study.frontier import build_results
 from tests.figure.certified_study import EVIL
 from tests.report.test_page import Reader
 

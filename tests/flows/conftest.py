@@ -60,7 +60,7 @@ def database(harness: Server) -> Path:
 @pytest.fixture(scope="session")
 def inline(harness: Server, project: Path) -> tuple[dict[str, Any], bytes]:
     """Return what an uninterrupted run in one process says, and its points.parquet."""
-    from fairfrontier.study.option import RunOptions
+    from fairfrontier.study.config import RunOptions
     from flows.frontier import frontier
 
     done = frontier(RunOptions(study="loans", conf=str(project), cluster="inline"))

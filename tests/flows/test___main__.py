@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from fairfrontier.runner import run_plain
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.run import start_study
 from tests.cli.process import kill_when
 from tests.project import call, make_project

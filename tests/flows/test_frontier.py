@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.run import check_options, start_study
 from flows.frontier import frontier
 from tests.project import STUDY, make_project

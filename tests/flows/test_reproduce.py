@@ -9,7 +9,7 @@ import pytest
 from fairfrontier.cli.catalog import list_entries
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.run import start_study
 from flows import __main__ as main
 from flows.frontier import restore

@@ -48,9 +48,9 @@ from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.check import load_study
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.draft import init
-from fairfrontier.study.expand import expand
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.resolve import expand
 from fairfrontier.study.run import check_options as check_run
 from tests.deployment.watched import make_bundle, make_rows
 from tests.fuzz.edit import edited_arguments, edited_table, edited_tree

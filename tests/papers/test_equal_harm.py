@@ -6,8 +6,8 @@ import yaml
 from fairfrontier.models.fit.group import FitGroup, Member
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.resolve import Planned
 from papers.checking import check_claims
 from papers.claim import Claim, read_claims, refuse_claims
 from papers.comparison import compare

@@ -34,10 +34,9 @@ from fairfrontier.report.page import (
 )
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.study.expand import Planned, needs_groups
-from fairfrontier.study.frontier import list_fits, summarise
+from fairfrontier.study.frontier import StudyResults, build_results, list_fits, summarise
 from fairfrontier.study.reproduction import Reproduction
-from fairfrontier.study.results import StudyResults, build_results
+from fairfrontier.study.resolve import Planned, needs_groups
 from papers.reproduction import hold_to_paper
 from tests.metrics.made import make_part
 from tests.study.synthetic import make_plan, make_points, make_study

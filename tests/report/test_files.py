@@ -18,7 +18,7 @@ from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
-from fairfrontier.study.results import KEYS, SCHEMA, build_results, sort_points
+from fairfrontier.study.frontier import POINT_KEYS, SCHEMA, build_results, sort_points
 from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study
 
@@ -58,7 +58,7 @@ def test_all_files_and_nothing_else(made, tmp_path):
     read = pd.read_parquet(paths["points.parquet"])
     assert list(read.columns) == SCHEMA.names
     pd.testing.assert_frame_equal(read, sort_points(points), check_dtype=False)
-    assert read[list(KEYS)].apply(tuple, axis=1).is_monotonic_increasing
+    assert read[list(POINT_KEYS)].apply(tuple, axis=1).is_monotonic_increasing
     summary = json.loads(paths["summary.json"].read_text())
     assert summary["study"] == "toy"
     assert summary["seconds"] == 3.0

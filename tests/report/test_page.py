@@ -10,7 +10,7 @@ import pytest
 from fairfrontier.report.finding import show_number
 from fairfrontier.report.page import build_summary, render_notes, render_report
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.results import Searched, build_results
+from fairfrontier.study.frontier import Searched, build_results
 from papers.reproduction import hold_to_paper
 from tests.study.synthetic import make_plan, make_points, make_study
 

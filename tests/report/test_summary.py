@@ -16,10 +16,9 @@ from fairfrontier.report.page import build_summary, find_worse
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study
-from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned, expand
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.results import Searched, build_results
+from fairfrontier.study.config import RunOptions, StudyConfig
+from fairfrontier.study.frontier import Searched, build_results
+from fairfrontier.study.resolve import Planned, expand
 from fairfrontier.study.run import start_study
 from papers.checking import check_claims
 from tests.contracts.test_text import COMMENTS

@@ -24,7 +24,7 @@ def folder(tmp_path):
 def call(folder, *arguments, **changes):
     """Run a command in a process of its own: one that has matplotlib reads no settings."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "fairfrontier.cli.command", *arguments],
+        [sys.executable, "-P", "-m", "fairfrontier", *arguments],
         cwd=folder,
         env=environment(folder, **changes),
         capture_output=True,

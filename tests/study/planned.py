@@ -13,7 +13,7 @@ from fairfrontier.models.registry import METHODS
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study
-from fairfrontier.study.expand import Planned, expand
+from fairfrontier.study.resolve import Planned, expand
 
 DATASET = {
     "dataset": "toy",

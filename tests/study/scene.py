@@ -12,9 +12,9 @@ import yaml
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand
+from fairfrontier.study.frontier import build_results
 from fairfrontier.study.points import tabulate_group
-from fairfrontier.study.results import build_results
+from fairfrontier.study.resolve import expand
 
 ROOT = Path(__file__).resolve().parents[2]
 

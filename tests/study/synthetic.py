@@ -10,7 +10,7 @@ import pandas as pd
 from fairfrontier.models.fit.group import FitGroup, Member
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned
+from fairfrontier.study.resolve import Planned
 
 ATTRIBUTES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 # accuracy, consistency of spouses, of gender and race, gap of sex, of race

@@ -7,7 +7,7 @@ import pytest
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study
-from fairfrontier.study.read import list_studies
+from fairfrontier.study.config import list_studies
 from tests.study.planned import DATASET, STUDY, change, make_home, plan, write
 
 CLAIM = {

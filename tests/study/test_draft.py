@@ -14,7 +14,7 @@ from fairfrontier.prepare.draft.draft import write_value
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.check import load_study
-from fairfrontier.study.expand import expand
+from fairfrontier.study.resolve import expand
 from tests.fuzz.edit import CELLS, YAML_VALUES
 from tests.project import ROOT, make_table
 

@@ -8,7 +8,7 @@ from fairfrontier.models.fit.group import Member
 from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.check import load_study
-from fairfrontier.study.expand import _share_out, expand
+from fairfrontier.study.resolve import _share_out, expand
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
 from fairfrontier.prepare.split import Part
-from fairfrontier.study.frontier import name_measures
-from fairfrontier.study.mixture import (
+from fairfrontier.study.frontier import (
     find_envelope,
     is_mixable,
     mix_measure,
+    name_measures,
     pivot_measures,
     trace_mixtures,
 )

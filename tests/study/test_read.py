@@ -11,8 +11,7 @@ from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.study.check import load_study
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.read import read_study
+from fairfrontier.study.config import RunOptions, read_study
 from fairfrontier.study.run import start_study
 from tests.project import ROOT, make_project
 

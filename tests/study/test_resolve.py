@@ -6,7 +6,7 @@ import pytest
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.check import load_study
-from fairfrontier.study.expand import expand
+from fairfrontier.study.resolve import expand
 from tests.project import DATASET, make_project
 
 STUDY = """

@@ -5,8 +5,8 @@ import pytest
 from fairfrontier.models.fit.group import KIND, FitGroup, Member
 from fairfrontier.models.fit.key import key
 from fairfrontier.runtime.store import Store
-from fairfrontier.study import expand
-from fairfrontier.study.expand import COLUMNS, Planned, list_models
+from fairfrontier.study import resolve
+from fairfrontier.study.resolve import COLUMNS, Planned, list_models
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = (Member(1, {"n_estimators": 3}, {"preset": "b"}), Member(0, {"n_estimators": 3}, {}))
@@ -15,7 +15,7 @@ MEMBERS = (Member(1, {"n_estimators": 3}, {"preset": "b"}), Member(0, {"n_estima
 @pytest.fixture
 def groups(monkeypatch):
     # The datasets are those of the repository, the stores are not.
-    monkeypatch.setattr(expand, "key", lambda group, store, _: key(group, store, ROOT))
+    monkeypatch.setattr(resolve, "key", lambda group, store, _: key(group, store, ROOT))
     plain = FitGroup("german", "plain", "gbdt", None, None, "train", 1, MEMBERS)
     ruled = FitGroup(
         "german", "ruled", "gbdt", None, None, "train", 1, MEMBERS, then={"method": "hardt"}

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairfrontier.study import stage
-from fairfrontier.study.stage import InterruptedRun, RunContext, fit_group
+from fairfrontier.study import run
+from fairfrontier.study.run import RunContext, fit_group
+from fairfrontier.study.search import InterruptedRun
 
 
 class Client:
@@ -37,8 +38,8 @@ def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spr
         ran.append((store, home, client is not None))
         return "key", ("It did not converge.",)
 
-    monkeypatch.setattr(stage, "fit_with_warnings", fit_with_warnings)
-    monkeypatch.setattr(stage.METHODS, "find", lambda _: SimpleNamespace(distributed=spread))
+    monkeypatch.setattr(run, "fit_with_warnings", fit_with_warnings)
+    monkeypatch.setattr(run.METHODS, "find", lambda _: SimpleNamespace(distributed=spread))
     group = SimpleNamespace(
         estimator="mine", method="row", seeds=(0,), is_collection=lambda _: in_files
     )

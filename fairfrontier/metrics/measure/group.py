@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import permutations
+from typing import Any, Literal
 
 import numpy as np
 
 from fairfrontier.metrics.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.metrics.statistic.interval import (
+    Z,
     bound_difference,
     bound_extreme,
+    bound_length,
     bound_mean_difference,
     bound_ratio,
     bound_root_mean_square,
+    draw_noise,
     effective_size,
+    estimate_variance,
     newcombe,
+    normal,
     wilson,
 )
 from fairfrontier.metrics.statistic.rate import (
     AGGREGATIONS,
+    DENOMINATOR,
+    NAMES,
     RATES,
     TNR,
     TPR,
+    Cells,
     Outcomes,
     average_known,
+    count_cells,
     count_outcomes,
     divide,
     divide_right,
+    find_memberships,
     read_codes,
+    tabulate_rates,
 )
+from fairfrontier.models.noisy.assignment import bound_rates
+from fairfrontier.models.noisy.noise import bound_rate_of_cells, bound_rate_over_ball
+from fairfrontier.models.noisy.rate import RATE_CELLS, sum_cells
+from fairfrontier.models.noisy.rate import count_cells as count_rate_cells
 from fairfrontier.models.prediction import task_of
+from fairfrontier.runtime.seeds import uniforms
 
 # Gaps between groups in the true positive rate of each of several classes.
 
@@ -254,20 +273,471 @@ def _measure_both(
         yield MeasureRow(attribute, value, n, *interval, left_out)
 
 
-for position, rate in enumerate(RATES):
+for position, base in enumerate(RATES):
     measure(
-        rate.name,
-        what=f"{rate.what}, overall and by level",
-        task=("binary", "multiclass") if rate.name == "accuracy" else ("binary",),
-        direction=rate.direction,
-        reference=HARDT if rate.name == "tpr" else "",
+        base.name,
+        what=f"{base.what}, overall and by level",
+        task=("binary", "multiclass") if base.name == "accuracy" else ("binary",),
+        direction=base.direction,
+        reference=HARDT if base.name == "tpr" else "",
     )(partial(measure_levels, position=position))
     for each in AGGREGATIONS:
         measure(
-            f"{rate.name}_{each.name}",
-            what=f"{rate.what}: {each.what}",
+            f"{base.name}_{each.name}",
+            what=f"{base.what}: {each.what}",
             needs=("decision", "group"),
-            task=("binary", "multiclass") if rate.name == "accuracy" else ("binary",),
-            direction=each.direction or rate.direction,
+            task=("binary", "multiclass") if base.name == "accuracy" else ("binary",),
+            direction=each.direction or base.direction,
             reference=FELDMAN if each.name == "ratio" else "",
         )(partial(measure_aggregate, position=position, aggregation=each.name))
+
+
+# Accuracy parity over memberships: how far apart the accuracies of overlapping groups are.
+
+SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
+SENSEI += "treatment and disparate impact, 2017"
+MEMBERS: Any = {
+    "needs": ("decision", "group", "membership"),
+    "task": ("binary", "multiclass"),
+    "reference": SENSEI,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """The rows of every membership, counted once by the memberships that they have and by class.
+
+    ``belongs`` has shape (n_memberships, n_cells), ``label`` (n_cells,); ``known`` are the
+    memberships with enough rows, ``complete`` those that also have rows of every class.
+    """
+
+    outcomes: Outcomes
+    belongs: np.ndarray
+    label: np.ndarray
+    known: np.ndarray
+    complete: np.ndarray
+
+    def measure(self, memberships: np.ndarray, *, balanced: bool) -> MeasureRow:
+        """Return a spread with its interval, and how many rows have one of the memberships.
+
+        It is that of accuracy, or of the mean rate of the classes. Errors of memberships that
+        share rows are correlated.
+        """
+        belongs = self.belongs[memberships]
+        n = int(self.outcomes.count[belongs.any(axis=0)].sum())
+        if len(belongs) < 2:
+            return MeasureRow("", np.nan, n)
+        classes = [self.label == k for k in np.unique(self.label)] if balanced else [True]
+        rate, covariance = np.zeros(len(belongs)), np.zeros((len(belongs), len(belongs)))
+        size = np.inf
+        for own in classes:
+            among = belongs & own
+            mass = among @ self.outcomes.mass
+            share, total = divide_right(mass), mass.sum(axis=1)
+            offset = np.stack([-share, 1.0 - share], axis=1)
+            both = np.einsum("ac,bc,cde->abde", among, among, self.outcomes.square)
+            own_covariance = np.einsum("ad,be,abde->ab", offset, offset, both)
+            own_covariance /= total[:, None] * total
+            rows = total**2 / np.einsum("aade->a", both)
+            variance = np.diag(own_covariance)
+            size_of = effective_size(share, variance, rows, among @ self.outcomes.count)
+            least = estimate_variance(share, size_of)
+            own_covariance += np.diag(np.maximum(least - variance, 0.0))
+            rate += share / len(classes)
+            covariance += own_covariance / len(classes) ** 2
+            size = min(size, float(rows.min()))
+        value, vector = np.linalg.eigh(covariance)
+        noise = draw_noise(np.sqrt(np.maximum(value, 0.0))) @ vector.T
+        point = (rate - rate.mean()) / np.sqrt(len(rate))
+        noise = (noise - noise.mean(axis=1, keepdims=True)) / np.sqrt(len(rate))
+        return MeasureRow("", float(np.std(rate)), n, *bound_length(point, noise, size))
+
+
+def _count_members(audit: Audit) -> _Members:
+    part = audit.part
+    member = np.stack(
+        [
+            read_codes(part, name, 2) == list(part.attributes[name]).index("yes")
+            for name in find_memberships(part.attributes)
+        ]
+    )
+    table = np.vstack([member, part.y]).astype(np.int64)
+    cells, code = np.unique(table, axis=1, return_inverse=True)
+    weight = np.asarray(part.weight)
+    outcomes = count_outcomes(code.ravel(), audit.right, weight, cells.shape[1])
+    belongs, label = cells[:-1].astype(bool), cells[-1]
+    # Rows without weight have no accuracy.
+    weighs = outcomes.mass.sum(axis=1) > 0
+    known = (belongs @ outcomes.count >= max(audit.minimum, 1)) & (belongs & weighs).any(axis=1)
+    having = np.stack([(belongs & weighs & (label == k)).any(axis=1) for k in np.unique(label)])
+    return _Members(outcomes, belongs, label, known, known & having.all(axis=0))
+
+
+@measure(
+    "accuracy_spread",
+    what="standard deviation of the accuracy over the attributes with the levels yes and no",
+    direction="lower",
+    **MEMBERS,
+)
+def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield sd_a P(ŷ = Y | a = yes) over the memberships a of the part.
+
+    A membership is an attribute with the levels yes and no, as texts have for every family of
+    terms that they may mention; a row may belong to several of them. The standard deviation is
+    NumPy's, over m memberships and not m − 1. Memberships with fewer than ``minimum`` rows are
+    left out; fewer than two: not estimable.
+
+    Notes
+    -----
+    O(n m log n + cells · m²); there are as many cells as combinations of memberships and label that
+    occur.
+    """
+    members = _count_members(audit)
+    yield members.measure(members.known, balanced=False)
+
+
+@measure(
+    "balanced_accuracy_spread",
+    what="standard deviation of balanced accuracy over the attributes with the levels yes and no",
+    direction="lower",
+    **MEMBERS,
+)
+def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see `measure_accuracy_spread`.
+
+    Memberships without a row of one of the classes are left out too; ``memberships_left_out``
+    counts them.
+    """
+    members = _count_members(audit)
+    yield members.measure(members.complete, balanced=True)
+
+
+@measure(
+    "memberships_left_out",
+    what="number of attributes with the levels yes and no that have too few rows, or lack a class",
+    needs=("group", "membership"),
+    task=("binary", "multiclass"),
+    reference=SENSEI,
+)
+def count_memberships_left_out(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield how many memberships ``balanced_accuracy_spread`` leaves out."""
+    left_out = int((~_count_members(audit).complete).sum())
+    yield MeasureRow("", float(left_out), audit.part.n_samples)
+
+
+# Gaps between the two levels of one attribute inside every level of another.
+
+SELECTION = NAMES.index("selection_rate")
+
+
+@measure(
+    "selection_rate_gap_inside",
+    what="share of favourable decisions: first level minus second, inside a level of another "
+    "attribute",
+    needs=("decision", "group"),
+    direction="zero",
+    reference="Alabdulmohsin and Lucic, A near-optimal algorithm for debiasing trained machine "
+    "learning models, 2021, figure 1",
+)
+def measure_gap_inside(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield the signed gap for every attribute of two levels inside every level of every other.
+
+    The group reads ``sex inside race=Black``. The interval is Newcombe's, of two independent
+    shares. Where one of the two cells has no row, there is no gap.
+    """
+    attributes = {name: levels for name, levels in audit.part.attributes.items() if "×" not in name}
+    for first, other in permutations(attributes, 2):
+        if len(attributes[first]) != 2:
+            continue
+        turned = f"{first}×{other}" not in audit.cells
+        crossed = f"{other}×{first}" if turned else f"{first}×{other}"
+        if crossed not in audit.cells:
+            continue
+        known = {level: code for code, level in enumerate(audit.cells[crossed].levels)}
+        table = audit.rates[crossed]
+        for level in attributes[other]:
+            names = [f"{level}×{own}" if turned else f"{own}×{level}" for own in attributes[first]]
+            if not set(names) <= set(known):
+                continue
+            rows = [known[name] for name in names]
+            value, low, high, n = (
+                numbers[rows, SELECTION]
+                for numbers in (table.value, table.low, table.high, table.n)
+            )
+            yield MeasureRow(
+                f"{first} inside {other}={level}",
+                float(value[0] - value[1]),
+                int(n.sum()),
+                *newcombe(value, low, high),
+            )
+
+
+# How far each group falls behind all rows, by the observed groups and by the true ones.
+
+WANG = (
+    "Wang, Guo, Narasimhan, Cotter, Gupta and Jordan, Robust optimization for fairness with "
+    "noisy protected groups, 2020, section 7"
+)
+
+
+def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterator[MeasureRow]:
+    """Yield sign · (the rate of all rows − the rate of the level) for every level.
+
+    With s the level's share of the rate's denominator, rate(all) − rate(level) is (1 − s) times
+    the difference between the other rows and the level, and its interval is Newcombe's of that
+    difference, times 1 − s, widened by the normal error of s. A level with too few rows, or with
+    all of them, is not estimable.
+    """
+    cells = audit.cells
+    if true and audit.part.true_groups is not None:
+        cells = count_cells(audit.prediction, replace(audit.part, groups=audit.part.true_groups))
+    position = NAMES.index(rate)
+    for attribute, table in cells.items():
+        if not attribute:
+            continue
+        own = tabulate_rates(table, audit.minimum)
+        others = tabulate_rates(_leave_out(table), audit.minimum)
+        mass = np.einsum("kyd,y->k", table.mass, DENOMINATOR[position])
+        squares = np.einsum("kyde,y->k", table.square, DENOMINATOR[position])
+        total = max(float(mass.sum()), 1e-300)
+        part = mass / total
+        error = np.sqrt((1 - part) ** 2 * squares + part**2 * (squares.sum() - squares)) / total
+        for code, level in enumerate(table.levels):
+            share = sign * (1.0 - part[code])
+            at = (code, position)
+            value, *ends = (
+                np.array([getattr(rates, name)[at] for rates in (others, own)])
+                for name in ("value", "low", "high")
+            )
+            gap = float(value[0] - value[1])
+            difference, more = float(share * gap), Z * gap * error[code]
+            reach = [np.hypot(share * (end - gap), more) for end in newcombe(value, *ends)]
+            low, high = reach if sign > 0 else reach[::-1]
+            interval = [difference - low, difference + high]
+            group = f"{attribute}={level}"
+            yield MeasureRow(group, difference, int(own.n[at]), min(interval), max(interval))
+
+
+def _leave_out(cells: Cells) -> Cells:
+    """Return, in the place of each level, all rows but its own."""
+    return replace(
+        cells,
+        count=cells.count.sum(axis=0) - cells.count,
+        mass=cells.mass.sum(axis=0) - cells.mass,
+        square=cells.square.sum(axis=0) - cells.square,
+    )
+
+
+for kind, true in (("level", False), ("true group", True)):
+    prefix, noisy = ("true_", ", where groups are noisy") if true else ("", "")
+    for name, what, rate, sign in (
+        ("tpr_shortfall", f"true positive rate of all rows less that of the {kind}", "tpr", 1.0),
+        ("fpr_excess", f"false positive rate of the {kind} less that of all rows", "fpr", -1.0),
+    ):
+        measure(
+            f"{prefix}{name}",
+            what=f"{what}{noisy}",
+            needs=("decision", "true_group" if true else "group"),
+            direction="lower",
+            reference=WANG,
+        )(partial(measure_distance, rate=rate, sign=sign, true=true))
+
+
+# How far a true group may fall behind under the worst case that the noise of groups allows.
+
+
+def measure_worst_case(
+    audit: Audit, rate: Literal["tpr", "fpr"], over: Literal["assignment", "ball"]
+) -> Iterator[MeasureRow]:
+    """Yield the largest shortfall TPR − TPR_j, or excess FPR_j − FPR, of every true group j.
+
+        max_w TPR − TPR_j(w)   or   max_p̃ TPR − TPR_j(p̃)
+
+    with w the soft assignments w(j | ŷ, y, k) that agree with P(G=j | Ĝ=k), or p̃ the distributions
+    within total variation γ_j = P(Ĝ≠j | G=j) of the rows of Ĝ = j. These are true maxima on the
+    rows at hand, whose own table of G and Ĝ gives the noise. The margin α is not subtracted.
+
+    There is a row for every level of every attribute; n counts the true group's rows in the rate's
+    denominator, and with fewer than the audit's minimum the value is NaN. There are no intervals:
+    the maximum over sampled rows is no mean, and its noise is sampled too.
+
+    Notes
+    -----
+    O(n) for the cells of whole decisions, O(1) from there on. Randomised decisions count in cells
+    by expectation for W, so that the coin may depend on the true group; in a ball a row keeps its
+    own probability, at a few passes over the rows. Where γ_j does not bound the total variation,
+    as lemma 1's premise P(G=j) = P(Ĝ=j) fails, the true shortfall may exceed the ball's.
+
+    References
+    ----------
+    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+    fairness with noisy protected groups. NeurIPS 2020, equations 3 and 7.
+    """
+    part, kind = audit.part, RATE_CELLS[rate]
+    decision, weight = np.asarray(audit.prediction.decision), np.asarray(part.weight)
+    label = np.asarray(part.y).astype(np.int64)
+    among = label == (1 if rate == "tpr" else 0)
+    assert part.true_groups is not None  # noqa: S101 - the measure needs them
+    for column, (attribute, levels) in enumerate(part.attributes.items()):
+        size = len(levels)
+        noisy = read_codes(part, attribute, size).astype(np.int64)
+        true = np.asarray(part.true_groups)[:, column].astype(np.int64)
+        joint = np.bincount(true * size + noisy, weight, size * size).reshape(size, size)
+        cells = np.asarray(count_rate_cells(decision, label, noisy, size, weight))
+        total = cells.sum(axis=0)
+        mass = float(sum_cells(total, kind.among))
+        if mass > 0:
+            overall = float(sum_cells(total, kind.good)) / mass
+            if over == "assignment":
+                noisy_mass = joint.sum(axis=0)
+                # A noisy group without rows does not count.
+                posterior = (joint / np.where(noisy_mass > 0, noisy_mass, 1.0)).T
+                low, high = map(np.asarray, bound_rates(cells, posterior, kind))
+            else:
+                low, high = _bound_balls(decision, among, noisy, weight, cells, joint, rate)
+            value = overall - low if rate == "tpr" else high - overall
+        else:
+            value = np.full(size, np.nan)
+        counts = np.bincount(true[among], minlength=size)
+        for level, bound, n in zip(levels, value, counts, strict=True):
+            shown = float(bound) if n >= audit.minimum else np.nan
+            yield MeasureRow(f"{attribute}={level}", shown, int(n))
+
+
+def _bound_balls(
+    decision: np.ndarray,
+    among: np.ndarray,
+    noisy: np.ndarray,
+    weight: np.ndarray,
+    cells: np.ndarray,
+    joint: np.ndarray,
+    rate: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    true_mass = joint.sum(axis=1)
+    level = 1.0 - np.diag(joint) / np.where(true_mass > 0, true_mass, 1.0)
+    low, high = np.full((2, level.size), np.nan)
+    # A ball needs rows of the noisy group at its centre, and a level needs rows of the true one.
+    present = joint.sum(axis=0) > 0
+    known = np.flatnonzero(present & (true_mass > 0))
+    if known.size == 0:
+        return low, high
+    if ((decision == 0) | (decision == 1)).all():
+        position = np.cumsum(present) - 1
+        bounds = bound_rate_of_cells(
+            cells[present], level[known], RATE_CELLS[rate], position[known].tolist()
+        )
+    else:
+        bounds = bound_rate_over_ball(
+            decision, among, noisy, level[known], weight=weight, centre=known.tolist()
+        )
+    low[known], high[known] = bounds
+    return low, high
+
+
+SHORT: Mapping[Literal["tpr", "fpr"], tuple[str, str]] = {
+    "tpr": ("tpr_shortfall", "true positive rate may lie below"),
+    "fpr": ("fpr_excess", "false positive rate may lie above"),
+}
+WORST: Mapping[Literal["assignment", "ball"], str] = {
+    "assignment": "all soft assignments that agree with the noise of the groups",
+    "ball": "the total variation ball of P(Ĝ≠j | G=j) around the noisy group",
+}
+for over, where in WORST.items():
+    for short, (name, what) in SHORT.items():
+        measure(
+            f"{name}_{over}",
+            what=f"the most that the true group's {what} that of all rows, over {where}",
+            needs=("decision", "group", "true_group"),
+            direction="lower",
+            reference=WANG,
+        )(partial(measure_worst_case, rate=short, over=over))
+
+
+# What debiasing by post-processing cannot do.
+
+# Cross-fitting of a function of the score: bins of equal mass, and folds of rows.
+BINS = 20
+FOLDS = 10
+FOLD_SEED = 0
+
+PAPER = (
+    "Alabdulmohsin and Lucic, A near-optimal algorithm for debiasing trained machine learning "
+    "models, 2021"
+)
+
+
+def cross_bins(score: np.ndarray, weight: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return bin · FOLDS + fold of each row, int64.
+
+    Bins have about equal weight and equal scores share one; folds are drawn by row id. Neither
+    depends on the order of rows, or on whether a row occurs twice or has weight 2.
+    """
+    distinct, rank = np.unique(score, return_inverse=True)
+    mass = np.bincount(rank, weight, distinct.size)
+    middle = (np.cumsum(mass) - mass / 2) / max(mass.sum(), 1e-300)
+    bins = np.minimum((BINS * middle).astype(np.int64), BINS - 1)
+    folds = (FOLDS * uniforms(FOLD_SEED, ids)).astype(np.int64)
+    return np.asarray(bins[rank] * FOLDS + folds)
+
+
+def cross_signs(sums: np.ndarray) -> np.ndarray:
+    """Return for each bin and fold, arrays (BINS, FOLDS), the sign of the other folds' sum."""
+    return np.asarray(np.sign(sums.sum(axis=1, keepdims=True) - sums))
+
+
+@measure(
+    "subgroup_bias_floor",
+    what="covariance of decision and level that some split of the rows into two must show",
+    needs=("score", "decision", "group"),
+    reference=f"{PAPER}, proposition 2",
+)
+def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield ½ E|γ(s) − γ̄| · min(E ŷ, 1 − E ŷ) for every level of every attribute.
+
+    γ(s) = P(level | score s): how well the score, which is all that a post-processor sees,
+    separates the level from the other rows. As long as it does, some subgroup treats the level
+    unequally, however well parity holds overall; 0 means that no such bound is shown.
+
+    Notes
+    -----
+    E|γ(s) − γ̄| is the largest mean of σ(s) (1_level − γ̄) over all σ with values ±1. Here σ is
+    constant on 20 bins of the score and learned on the other of 10 folds of the rows, which are
+    drawn by row id. The value is therefore in expectation *below* the bound of the score, and that
+    one below the bound of x. (The plug-in mean of |bin shares − γ̄| is above it by noise, even
+    where the score is independent of the level.) A value below 0, by noise, is given as 0.
+
+    The interval is normal, for σ as learned. Random decisions count by their expectation: the
+    proposition then holds with the draw as a part of x. A level with fewer rows than the audit's
+    minimum is not estimable. O(n log n), and O(n) for each attribute.
+    """
+    part, h, weight = audit.part, audit.prediction.decision, audit.weight
+    cell = cross_bins(audit.prediction.score, weight, part.ids)
+    total = float(weight.sum())
+    rate = float(weight @ h) / total if total > 0 else math.nan
+    scale, lean = (rate, 1.0) if rate <= 0.5 else (1.0 - rate, -1.0)
+    for attribute, levels in part.attributes.items():
+        codes = read_codes(part, attribute, len(levels))
+        index = cell * len(levels) + codes
+        shape = (BINS, FOLDS, len(levels))
+        values = (weight, *(weight**2 * h**power for power in range(3)))
+        mass, *squares = (np.bincount(index, v, math.prod(shape)).reshape(shape) for v in values)
+        count = np.bincount(codes, minlength=len(levels))
+        for code, level in enumerate(levels):
+            group, n = f"{attribute}={level}", part.n_samples
+            if count[code] < audit.minimum or not total > 0:
+                yield MeasureRow(group, math.nan, n)
+                continue
+            share = float(mass[..., code].sum()) / total
+            excess = mass[..., code] - share * mass.sum(axis=-1)
+            sigma = cross_signs(excess)
+            spread = max(0.0, float(np.sum(sigma * excess)) / total)
+            # A row adds ½ [scale (σ (1_level − γ̄) − spread) + spread · lean (h − rate)].
+            inside = np.arange(len(levels)) == code
+            fixed = scale * (sigma[..., None] * (inside - share) - spread) - spread * lean * rate
+            slope = spread * lean
+            variance = np.sum(
+                fixed**2 * squares[0] + 2 * fixed * slope * squares[1] + slope**2 * squares[2]
+            )
+            value = 0.5 * spread * scale
+            low, high = normal(value, 0.5 * math.sqrt(max(float(variance), 0.0)) / total)
+            yield MeasureRow(group, value, n, max(low, 0.0), high)

@@ -23,9 +23,7 @@ from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.registry import Registry
 
 if TYPE_CHECKING:
-    from fairfrontier.metrics.certificate.adversarial_gap import GapCertificate
-    from fairfrontier.metrics.certificate.box import BoxBound
-    from fairfrontier.metrics.certificate.certificate import Certificate
+    from fairfrontier.metrics.certificate.certificate import BoxBound, Certificate, GapCertificate
 
 Need = Literal[
     "score",

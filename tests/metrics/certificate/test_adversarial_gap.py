@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from scipy.special import expit
 
 from fairfrontier import create, learn
-from fairfrontier.metrics.certificate.adversarial_gap import (
+from fairfrontier.metrics.certificate.certificate import (
     certify,
     certify_gaps,
     tabulate_loss,

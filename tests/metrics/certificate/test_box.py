@@ -3,8 +3,7 @@ import pytest
 from scipy.special import expit
 
 from fairfrontier import create, learn
-from fairfrontier.metrics.certificate.box import bound_box, bound_part
-from fairfrontier.metrics.certificate.certificate import certify_rows
+from fairfrontier.metrics.certificate.certificate import bound_box, bound_part, certify_rows
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.neural.network import Network, forward
 from fairfrontier.models.prediction import predict_part

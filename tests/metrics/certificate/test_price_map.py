@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.metrics.certificate.adversarial_gap import PriceMaps, _read_hull
+from fairfrontier.metrics.certificate.certificate import PriceMaps, _read_hull
 
 
 def make_maps(n=40):

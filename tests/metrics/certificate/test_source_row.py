@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier import load
-from fairfrontier.metrics.certificate.source_row import decode_rows, read_source_rows, show_value
+from fairfrontier.metrics.certificate.worst_move import decode_rows, read_source_rows, show_value
 from fairfrontier.runtime.errors import DataError
 
 

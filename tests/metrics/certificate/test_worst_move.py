@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier import create, learn
-from fairfrontier.metrics.certificate.adversarial_gap import certify_gaps, trace_gap
+from fairfrontier.metrics.certificate.certificate import certify_gaps, trace_gap
 from fairfrontier.metrics.certificate.worst_move import describe_moves, list_worst_moves
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.runtime.errors import ConfigError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from fairfrontier.metrics.measure.consistency import vary, weigh_versions
+from fairfrontier.metrics.measure.individual import vary, weigh_versions
 from fairfrontier.metrics.statistic.interval import average
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction

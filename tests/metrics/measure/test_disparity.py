@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from fairfrontier.metrics.measure.loss import find_distances
+from fairfrontier.metrics.measure.performance import find_distances
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
 from tests.metrics.made import make_part, make_regression, make_rows, mix

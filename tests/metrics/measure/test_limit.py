@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fairfrontier.metrics.measure import limit
-from fairfrontier.metrics.measure.limit import cross_bins, cross_signs
+from fairfrontier.metrics.measure.group import BINS, FOLDS, cross_bins, cross_signs
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
 from tests.metrics.made import make_part
@@ -94,7 +93,7 @@ def test_row_by_row():
     weight = np.random.default_rng(1).integers(1, 4, 300).astype(float)
     row = floors(score, h, group, weight=weight).loc["sex=M"]
     cell = cross_bins(score, weight, np.arange(300))
-    bins, folds = cell // limit.FOLDS, cell % limit.FOLDS
+    bins, folds = cell // FOLDS, cell % FOLDS
     member = group.astype(float)
     excess = weight * (member - np.average(member, weights=weight))
     sigma = np.array(
@@ -128,15 +127,15 @@ def test_constant_decisions_have_no_floor():
 def test_bins_hold_ties_together_and_count_by_weight():
     score = np.array([0.1, 0.1, 0.1, 0.5, 0.9, 0.9])
     ids = np.arange(6)
-    bins = cross_bins(score, np.ones(6), ids) // limit.FOLDS
+    bins = cross_bins(score, np.ones(6), ids) // FOLDS
     assert len(set(bins[:3])) == len(set(bins[4:])) == 1
     assert bins[0] < bins[3] < bins[4]
     many = np.random.default_rng(0).random(10_000)
-    bins = cross_bins(many, np.ones(10_000), np.arange(10_000)) // limit.FOLDS
-    counts = np.bincount(bins, minlength=limit.BINS)
+    bins = cross_bins(many, np.ones(10_000), np.arange(10_000)) // FOLDS
+    counts = np.bincount(bins, minlength=BINS)
     assert np.abs(counts - 500).max() <= 1
-    folds = cross_bins(many, np.ones(10_000), np.arange(10_000)) % limit.FOLDS
-    assert np.abs(np.bincount(folds, minlength=limit.FOLDS) - 1000).max() < 150
+    folds = cross_bins(many, np.ones(10_000), np.arange(10_000)) % FOLDS
+    assert np.abs(np.bincount(folds, minlength=FOLDS) - 1000).max() < 150
 
 
 def test_signs_are_of_the_other_folds():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
-from fairfrontier.metrics.measure.loss import LOSSES, compute_logistic, compute_logistic_nats
+from fairfrontier.metrics.measure.performance import LOSSES, compute_logistic, compute_logistic_nats
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.interval import Z, average, average_cells
 from fairfrontier.metrics.verb import tabulate

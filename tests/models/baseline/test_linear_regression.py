@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from fairfrontier import create
-from fairfrontier.metrics.measure.loss import compute_logistic_nats
+from fairfrontier.metrics.measure.performance import compute_logistic_nats
 from fairfrontier.models.baseline.linear_regression import shrink_margin
 from fairfrontier.runtime.errors import ConfigError, DataError
 

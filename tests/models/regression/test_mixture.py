@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.metrics.measure.loss import find_distances
+from fairfrontier.metrics.measure.performance import find_distances
 from tests.models.regression.made import classes, fit
 
 

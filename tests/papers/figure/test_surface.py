@@ -23,7 +23,7 @@ from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand
+from fairfrontier.study.resolve import expand
 from papers.figure.surface import ARROWS, GRID, Plane, draw_surfaces, find_tilt, refuse_features
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,14 +4,14 @@ import shutil
 
 import pytest
 
-from fairfrontier.cli.upkeep.cleaning import list_items
+from fairfrontier.cli.cleaning import list_items
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import search
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import RunOptions
 from fairfrontier.study.run import SEARCH, recall_search, start_study
 from tests.project import make_project
 

@@ -14,11 +14,9 @@ import yaml
 from fairfrontier.models.baseline.gbdt import GBDT
 from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import Dimension, MethodRow, SearchConfig
-from fairfrontier.study.option import RunOptions
-from fairfrontier.study.read import read_study
+from fairfrontier.study.config import Dimension, MethodRow, RunOptions, SearchConfig, read_study
+from fairfrontier.study.frontier import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.results import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.run import start_study
 from fairfrontier.study.search import BATCH, HOPELESS, Search, list_searched
 

@@ -9,8 +9,7 @@ import yaml
 from fairfrontier.models.registry import METHODS
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import MethodFile
-from fairfrontier.study.option import RunOptions
+from fairfrontier.study.config import MethodFile, RunOptions
 from fairfrontier.study.run import check_options
 
 STUDY = {

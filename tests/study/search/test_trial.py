@@ -8,8 +8,7 @@ import pytest
 from distributed.comm import CommClosedError
 
 from fairfrontier.runtime.errors import ClusterError, DataError, StoreError
-from fairfrontier.study.search import LONGEST, collect_trial
-from fairfrontier.study.stage import InterruptedRun
+from fairfrontier.study.search import LONGEST, InterruptedRun, collect_trial
 
 
 def make_future(outcome):

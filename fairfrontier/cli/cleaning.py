@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field
 
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
-from fairfrontier.cli.upkeep.config import NAMED, CleanConfig, Kind
 from fairfrontier.deployment.config import ExplainConfig, MonitorConfig
 from fairfrontier.deployment.history import HISTORY, SUMMARY
 from fairfrontier.models.fit.group import KIND as FIT
@@ -19,13 +23,68 @@ from fairfrontier.prepare.embedding.cache import FOLDER as EMBEDDINGS
 from fairfrontier.prepare.source.fetch import FOLDER as DOWNLOADS
 from fairfrontier.prepare.text.corpus import FOLDER as TABLES
 from fairfrontier.report.files import KIND as COPY
+from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
-from fairfrontier.runtime.option import RESULTS, holds_results
+from fairfrontier.runtime.option import (
+    RESULTS,
+    AsJson,
+    Name,
+    ProjectOptions,
+    holds_results,
+    split_names,
+)
 from fairfrontier.runtime.store import CACHE, STORE, Store, list_folders
 from fairfrontier.runtime.writer import check_owned, drafting, is_draft, recover, taking
 from fairfrontier.study.config import name_results
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.run import SEARCH
+
+Kind = Literal[
+    "fits",
+    "measures",
+    "copies",
+    "inputs",
+    "tables",
+    "embeddings",
+    "downloads",
+    "results",
+    "histories",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# What no command makes again by itself goes only when it is named.
+NAMED = ("results", "histories")
+UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def read_age(value: Any) -> Any:
+    """Return the time that a text such as 30d says."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d{1,6})([hdw])", value)
+    if found is None:
+        raise fault(f"{value!r} is no age", "Write hours, days or weeks, as 12h, 30d or 8w.")
+    return timedelta(**{UNITS[found[2]]: int(found[1])})
+
+
+class CleanConfig(ProjectOptions):
+    """What is removed of what a project holds: the options of a command."""
+
+    kind: Annotated[tuple[Kind, ...], BeforeValidator(split_names)] = Field(
+        default=tuple(kind for kind in KINDS if kind not in NAMED),
+        description=f"Which of {', '.join(KINDS)}; all but the last two by default.",
+    )
+    study: Name | None = Field(
+        default=None, description="Only what belongs to this study and to no other."
+    )
+    older_than: Annotated[timedelta, BeforeValidator(read_age)] | None = Field(
+        default=None, description="Only what was written longer ago, as 12h, 30d or 8w."
+    )
+    damaged: bool = Field(
+        default=False, description="Only entries of the store whose digests do not match."
+    )
+    yes: bool = Field(default=False, description="Remove it; without, it is only shown.")
+    as_json: AsJson = False
+
 
 FOLDER = Path("data", "results")
 # What a command leaves: other folders there are not ours to remove.
@@ -37,7 +96,7 @@ COMMANDS: Mapping[str, Kind] = {
     ExplainConfig.command: "results",
     MonitorConfig.command: "histories",
 }
-KINDS: Mapping[str, Kind] = {FIT: "fits", POINTS: "measures", COPY: "copies", SEARCH: "copies"}
+STORED: Mapping[str, Kind] = {FIT: "fits", POINTS: "measures", COPY: "copies", SEARCH: "copies"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +169,7 @@ def _list_store(home: Path) -> Iterator[Item]:
 
 
 def _list_stored(home: Path, relative: Path, other: Kind) -> Iterator[Item]:
-    """Yield the entries of a store; those of no kind in ``KINDS`` are of the ``other`` kind."""
+    """Yield the entries of a store; those of no kind in ``STORED`` are of the ``other`` kind."""
     if not _list_inside(home, relative, list_folders):
         return
     store = Store(home / relative)
@@ -119,7 +178,7 @@ def _list_stored(home: Path, relative: Path, other: Kind) -> Iterator[Item]:
         def find_fault(kind: str = kind, key: str = key) -> str | None:
             return store.find_fault(kind, key)
 
-        yield _weigh(KINDS.get(kind, other), entry, store.folder, fault=find_fault)
+        yield _weigh(STORED.get(kind, other), entry, store.folder, fault=find_fault)
 
 
 def _find_owners(store: Store) -> dict[Path, set[str]]:

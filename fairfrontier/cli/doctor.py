@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.requirements import Requirement
+from pydantic import Field
 
 from fairfrontier.cli.terminal import write_bytes
-from fairfrontier.cli.upkeep.config import DoctorConfig
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS, Kind, list_names
 from fairfrontier.runtime.home import SHIPPED, VARIABLE
+from fairfrontier.runtime.option import AsJson, NameOrFile, ProjectOptions
 from fairfrontier.runtime.version import find_own_version
 
 PACKAGE = "fairfrontier"
@@ -42,6 +43,20 @@ BOOSTERS = ("cpu", "gpu")
 OTHERS = ("build", "dev", "docs")
 # Less than a study's results and the store may take together.
 LEAST_BYTES = 256 * 2**20
+
+
+class DoctorConfig(ProjectOptions):
+    """What is looked at: the options of a command."""
+
+    cluster: NameOrFile | None = Field(
+        default=None,
+        description="Open this cluster, too, and call a function on it: a name in conf/clusters or "
+        "a YAML file.",
+    )
+    verify: bool = Field(
+        default=False, description="Compare every entry of the store with its digests."
+    )
+    as_json: AsJson = False
 
 
 @dataclass(frozen=True)

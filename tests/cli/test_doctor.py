@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairfrontier.cli.upkeep import doctor
-from fairfrontier.cli.upkeep.config import DoctorConfig
-from fairfrontier.cli.upkeep.doctor import Finding, examine
+from fairfrontier.cli import doctor
+from fairfrontier.cli.doctor import DoctorConfig, Finding, examine
 from fairfrontier.runtime.store import open_store
 from tests.project import call_here, make_project
 

@@ -13,9 +13,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fairfrontier.cli.upkeep import cleaning
-from fairfrontier.cli.upkeep.cleaning import COMMANDS, choose_items, clean, list_items
-from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
+from fairfrontier.cli import cleaning
+from fairfrontier.cli.cleaning import (
+    COMMANDS,
+    KINDS,
+    NAMED,
+    CleanConfig,
+    choose_items,
+    clean,
+    list_items,
+)
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.option import SIGNS, ResultOptions
 from fairfrontier.runtime.store import Store, open_store
