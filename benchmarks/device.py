@@ -50,7 +50,7 @@ class Case:
         own = np.eye(z.shape[1])
         # The first column may be moved freely.
         metric = FairMetric(np.diag(1.0 - own[0]), own[:, 1:], own[:1])
-        given = {"groups": (z[:, :1] > 0).astype(np.int64), "metric": metric}
+        given = {"sensitive_features": (z[:, :1] > 0).astype(np.int64), "metric": metric}
         models = [
             create(self.method, backend=backend, random_state=seed, **self.parameters)
             for seed in range(self.models)

@@ -82,7 +82,9 @@ def try_fit(split: Split, rounds: int, threads: int, bound: float | None) -> Tri
     if bound is None:
         model = create("gbdt", **settings).fit(X, y)
     else:
-        model = create("fair_gbm", **settings, bound=bound).fit(X, y, groups=sex[:, None])
+        model = create("fair_gbm", **settings, bound=bound).fit(
+            X, y, sensitive_features=sex[:, None]
+        )
     seconds = time.perf_counter() - start
     judged = (
         judge(model.predict(part.X[:, kept]), part) for part in (split.validation, split.test)

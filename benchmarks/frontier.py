@@ -206,7 +206,7 @@ def fit_thresholds(
 
     def decide(model: GroupThresholds, part: str) -> np.ndarray:
         groups = given[f"group_{part}"][:, None]
-        return model.predict_proba(given[f"score_{part}"][:, None], groups=groups)[:, 1]
+        return model.predict_proba(given[f"score_{part}"][:, None], sensitive_features=groups)[:, 1]
 
     for budget in given["budgets"].tolist():
         model = GroupThresholds(
@@ -215,7 +215,7 @@ def fit_thresholds(
         model.fit(
             given["score_calibration"][:, None],
             given["y_calibration"],
-            groups=given["group_calibration"][:, None],
+            sensitive_features=given["group_calibration"][:, None],
         )
         yield partial(decide, model)
 
@@ -247,7 +247,9 @@ def fit_fair_gbm(given: Given, criterion: str, objective: str) -> Iterator[Rule]
 
     for budget in given["budgets"].tolist():
         settings = {"criterion": criterion, "bound": budget, "scale_pos_weight": weight}
-        model = FairGBM(**TREES, **settings, n_jobs=THREADS).fit(X, y, groups=group[:, None])
+        model = FairGBM(**TREES, **settings, n_jobs=THREADS).fit(
+            X, y, sensitive_features=group[:, None]
+        )
         yield partial(decide, model)
 
 
@@ -256,7 +258,9 @@ def fit_linear_post(given: Given, criterion: str, objective: str) -> Iterator[Ru
     X, y, group = stack_training(given)
     settings = {"criterion": criterion, "objective": objective, "n_jobs": THREADS}
     models = [LinearPost(**TREES, **settings, bound=bound) for bound in given["budgets"].tolist()]
-    LinearPost.fit_batch(models, [{"X": X, "y": y, "groups": group[:, None]}] * len(models))
+    LinearPost.fit_batch(
+        models, [{"X": X, "y": y, "sensitive_features": group[:, None]}] * len(models)
+    )
 
     def decide(model: LinearPost, part: str) -> np.ndarray:
         return model.predict(given[f"X_{part}"]).astype(float)

@@ -76,7 +76,7 @@ def make_model(approach: str, iterations: int, backend: str, **changes: Any) -> 
 
 def fit_models(models: Sequence[Any], part: Part, *, at_once: bool) -> Sequence[Any]:
     """Fit the models on a part, in one batch or one after the other."""
-    data = {"X": part.X, "y": part.y, "groups": part.groups}
+    data = {"X": part.X, "y": part.y, "sensitive_features": part.groups}
     if "true_groups" in models[0].fit_takes:
         data["true_groups"] = part.true_groups
     batches = [models] if at_once else [[each] for each in models]

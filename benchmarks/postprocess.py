@@ -79,7 +79,7 @@ def fit_ours(score: np.ndarray, code: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return E[h | group] of our rule, chosen and fitted."""
     from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
 
-    model = RandomizedThreshold().fit(score, y, groups=code[:, None])
+    model = RandomizedThreshold().fit(score, y, sensitive_features=code[:, None])
     return np.asarray(model.result_["rates"])
 
 
@@ -194,8 +194,10 @@ def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[R
     ours = {}
     for criterion in CRITERIA:
         model = GroupThresholds(criterion=criterion, bound=BOUND)
-        timed = measure_call(lambda m=model: m.fit(score, y, groups=code[:, None]), repeat)
-        h = model.predict_proba(score, groups=code[:, None])[:, 1]
+        timed = measure_call(
+            lambda m=model: m.fit(score, y, sensitive_features=code[:, None]), repeat
+        )
+        h = model.predict_proba(score, sensitive_features=code[:, None])[:, 1]
         ours[criterion] = (timed, f"{criterion}: {judge(h, code, y, criterion)}")
     records = []
     for name, environment in RULES.items():
@@ -235,7 +237,9 @@ def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     floor = measure_call(lambda: np.sort(score), repeat)
     records = []
     for case, model in models.items():
-        ours = measure_call(lambda model=model: model.fit(score, y, groups=groups), repeat)
+        ours = measure_call(
+            lambda model=model: model.fit(score, y, sensitive_features=groups), repeat
+        )
         if isinstance(model, GroupThresholds) and not ours.result.result_["gap"] <= 0.02 + 1e-9:
             raise AssertionError(f"{case} leaves a gap of {ours.result.result_['gap']}")
         records.append(compare(case, n, ours, "np.sort", floor))

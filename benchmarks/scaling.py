@@ -148,7 +148,7 @@ def measure_trees(
             learner="xgboost", oracle="ls", budget=0.05, iterations=2, schedule="theory",
             n_estimators=50, max_depth=6, n_jobs=threads,
         )  # fmt: skip
-        return model.fit(X, y, groups=groups, client=client)
+        return model.fit(X, y, sensitive_features=groups, client=client)
 
     return measure(
         "fair regression, trees", fit, (X, target, groups), agree_on_loss,

@@ -109,19 +109,23 @@ class Mixture:
         return frozenset(self.first.predict_needs | self.second.predict_needs)
 
     def predict_proba(
-        self, X: np.ndarray, *, groups: np.ndarray | None = None, ids: np.ndarray | None = None
+        self,
+        X: np.ndarray,
+        *,
+        sensitive_features: np.ndarray | None = None,
+        ids: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        keywords = {"groups": groups, "ids": ids}
+        keywords = {"sensitive_features": sensitive_features, "ids": ids}
         first, second = (_decide(model, X, keywords) for model in (self.first, self.second))
         chance = (1.0 - self.share) * first + self.share * second
         return np.column_stack([1.0 - chance, chance])
 
     def predict(
-        self, X: np.ndarray, *, ids: np.ndarray, groups: np.ndarray | None = None
+        self, X: np.ndarray, *, ids: np.ndarray, sensitive_features: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,), drawn by the rows' ``ids``, integers."""
-        keywords = {"groups": groups, "ids": ids}
+        keywords = {"sensitive_features": sensitive_features, "ids": ids}
         first, second = (_predict(model, X, keywords) for model in (self.first, self.second))
         return np.where(self.draw(ids), second, first)
 
@@ -386,7 +390,7 @@ def _run_blocks(
 
 def _give(model: Any, groups: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
     """Return the keywords that a model's predictions need."""
-    keywords = {"groups": groups, "ids": ids}
+    keywords = {"sensitive_features": groups, "ids": ids}
     return {name: keywords[name] for name in model.predict_needs}
 
 
@@ -444,8 +448,8 @@ def _judge_block(
         score = _judge_block(model.model, X, groups, ids)[0]
         # A rule refuses to decide on rows any of which has no score; that row alone is refused.
         taken = np.where(np.isfinite(score), score, 0.5)
-        chance = processor.predict_proba(taken, groups=groups)[:, 1]
-        decision = processor.predict(taken, groups=groups, ids=ids)
+        chance = processor.predict_proba(taken, sensitive_features=groups)[:, 1]
+        decision = processor.predict(taken, sensitive_features=groups, ids=ids)
         chosen = np.asarray(decision == processor.classes_[-1])
         if processor.rescores:
             score = np.where(np.isfinite(score), chance, np.nan)
@@ -456,7 +460,7 @@ def _judge_block(
         chosen = score >= model.cut_
     else:
         known, _ = read_keywords(type(model), "predict")
-        keywords = {"groups": groups, "ids": ids}
+        keywords = {"sensitive_features": groups, "ids": ids}
         decision = model.predict(X, **{name: keywords[name] for name in known & {*keywords}})
         chosen = np.asarray(decision == model.classes_[-1])
     return score, score if model.randomized else chosen.astype(np.float64), chosen

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,6 +27,7 @@ from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputErr
 # scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
 CUT = "cut_"
+SENSITIVE = "sensitive_features"
 MOST_FEATURES = 10_000_000
 # Rows that a restored model predicts: a number that is rarely that of features or classes.
 TRIED = 7
@@ -49,6 +51,21 @@ def read_keywords(cls: type, method: str) -> tuple[frozenset[str], frozenset[str
     return frozenset(keywords), frozenset(needed)
 
 
+def refuse_groups(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method, which refuses the former keyword ``groups`` and names the new one."""
+
+    @wraps(function)
+    def named(*args: Any, **keywords: Any) -> Any:
+        if "groups" in keywords:
+            raise InputTypeError(
+                f"{function.__name__} has no groups=, which are folds of scikit-learn's splitters.",
+                f"Pass the attributes whose groups are compared as {SENSITIVE}=.",
+            )
+        return function(*args, **keywords)
+
+    return named
+
+
 @contextmanager
 def explaining() -> Iterator[None]:
     """Turn scikit-learn's errors into errors with a fault and a mend."""
@@ -58,7 +75,7 @@ def explaining() -> Iterator[None]:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(
             " ".join(str(error).split()),
-            "Give a table of numbers, and one label per row; likewise weights, groups and so on.",
+            "Give a table of numbers, and one label, weight, sensitive feature and so on per row.",
         ) from error
 
 
@@ -70,10 +87,10 @@ class Estimator(BaseEstimator):
     """Base of `Classifier` and `Regressor`, and so of the registered methods.
 
     ``__init__`` stores its arguments; fitted attributes end in ``_``. ``fit(X, y, *, ...)`` names
-    exactly those of ``groups``, ``metric``, ``sample_weight``, ``validation``, ``counterfactuals``,
-    ``true_groups``, ``client`` and ``progress`` that it takes; scikit-learn's metadata routing
-    reads the same signature. ``fit`` passes its rows and labels through ``validate_training``, and
-    predictions their rows through ``validate_rows``.
+    exactly those of ``sensitive_features``, ``metric``, ``sample_weight``, ``validation``,
+    ``counterfactuals``, ``true_groups``, ``client`` and ``progress`` that it takes; scikit-learn's
+    metadata routing reads the same signature. ``fit`` passes its rows and labels through
+    ``validate_training``, and predictions their rows through ``validate_rows``.
 
     Attributes
     ----------
@@ -84,9 +101,11 @@ class Estimator(BaseEstimator):
     fit_needs, fit_takes : frozenset of str
         Keywords of ``fit`` that are required, and all that it has: from its signature.
     predict_needs : frozenset of str
-        Keywords of predictions that are required, ``groups`` or ``ids``: from their signatures.
+        Keywords of predictions that are required, ``sensitive_features`` or ``ids``: from their
+        signatures.
     group_parameters : tuple of str
-        Parameters that name a group attribute; a name is turned into the column of ``groups``.
+        Parameters that name a group attribute; a name is turned into the column of
+        ``sensitive_features``.
     learner_parameter : str or None
         Parameter that names another registered method, whose source the key of a fit covers, too.
     randomized : bool
@@ -161,6 +180,9 @@ class Estimator(BaseEstimator):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Read from the signatures what ``fit`` takes and what predictions need."""
         super().__init_subclass__(**keywords)
+        for name, function in list(vars(cls).items()):
+            if inspect.isfunction(function) and SENSITIVE in inspect.signature(function).parameters:
+                setattr(cls, name, refuse_groups(function))
         cls.fit_takes, cls.fit_needs = read_keywords(cls, "fit")
         cls.predict_needs = (
             read_keywords(cls, "predict")[1] | read_keywords(cls, "predict_proba")[1]
@@ -188,17 +210,27 @@ class Estimator(BaseEstimator):
         return rows, self.learn_target(target)
 
     def read_training(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, client: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        sensitive_features: Any = None,
+        client: Any = None,
     ) -> tuple[Any, np.ndarray, np.ndarray, Any]:
-        """Return X, y and groups of a fit, checked, and its case weights.
+        """Return X, y and sensitive_features of a fit, checked, and its case weights.
 
         Those in memory are checked as by `validate_training`. X may also be a Dask array, whose
-        rows are not looked at; labels, weights and groups, if they are Dask arrays, are computed by
-        the ``client``, or here without one. ConfigError is raised where `needs_all_rows` says why.
+        rows are not looked at; labels, weights and sensitive_features, if they are Dask arrays, are
+        computed by the ``client``, or here without one. ConfigError is raised where
+        `needs_all_rows` says why.
         """
         if is_collection(X):
-            given = {"y": y, "sample_weight": sample_weight, "groups": groups}
-            X, y, sample_weight, groups = read_columns(client, X, **given)
+            given = {
+                "y": y,
+                "sample_weight": sample_weight,
+                "sensitive_features": sensitive_features,
+            }
+            X, y, sample_weight, sensitive_features = read_columns(client, X, **given)
             self.n_features_in_ = int(X.shape[1])
             target = self.learn_target(to_numpy(y))
             n_classes = len(vars(self).get(CLASSES, ()))
@@ -211,8 +243,8 @@ class Estimator(BaseEstimator):
                     "Pass client=, for the cluster whose workers are to hold the rows.",
                 )
         else:
-            X, target = self.validate_training(X, y, groups)
-        return X, target, training_weight(sample_weight, len(target)), groups
+            X, target = self.validate_training(X, y, sensitive_features)
+        return X, target, training_weight(sample_weight, len(target)), sensitive_features
 
     def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
         """Return why this method, as it is set, cannot train on rows in blocks; None if it can.
@@ -295,7 +327,7 @@ class Estimator(BaseEstimator):
         """Return why this method cannot be trained on ``split``, or None when it can."""
         if split.task not in self.task:
             return f"{self.name} learns {' and '.join(sorted(self.task))}, not {split.task}."
-        if "groups" in self.fit_needs and not split.train.attributes:
+        if "sensitive_features" in self.fit_needs and not split.train.attributes:
             return f"{self.name} needs groups, and {split.dataset} declares none."
         # What a fair metric is learnt from.
         sources = split.protected_kinds or split.train.counterfactuals

@@ -74,11 +74,11 @@ def predict_part(model: Any, part: Part) -> Prediction:
     ----------
     model : estimator
         Fitted, of any library. For classes ``predict_proba`` is called, or else ``predict`` (its
-        codes then serve as scores); for a regression ``predict``. ``groups=`` and ``ids=`` are
-        passed when its attribute ``predict_needs`` names them. With the attribute ``randomized =
-        True`` the probabilities are those of the decision itself. A regression that draws one of K
-        regressors for every prediction has ``predict_components``, which returns (n_samples, K),
-        and ``probability_``, shape (K,).
+        codes then serve as scores); for a regression ``predict``. ``sensitive_features=`` and
+        ``ids=`` are passed when its attribute ``predict_needs`` names them. With the attribute
+        ``randomized = True`` the probabilities are those of the decision itself. A regression that
+        draws one of K regressors for every prediction has ``predict_components``, which returns
+        (n_samples, K), and ``probability_``, shape (K,).
     part : Part
         Rows with their counterfactual sets.
 
@@ -171,7 +171,7 @@ def _predict_components(model: Any, part: Part) -> tuple[np.ndarray | None, np.n
 def _keywords(model: Any, part: Part, groups: np.ndarray) -> dict[str, np.ndarray]:
     """Return the keywords that the model's predictions need."""
     needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
-    keywords = {"groups": groups, "ids": part.ids}
+    keywords = {"sensitive_features": groups, "ids": part.ids}
     return {key: value for key, value in keywords.items() if key in needs}
 
 

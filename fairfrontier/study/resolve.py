@@ -668,7 +668,7 @@ def needs_groups(group: FitGroup) -> bool:
     """Return whether models of a fit group have to be told a row's group when they decide."""
     deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
     known = filter(None, map(METHODS.get, deciding))
-    return any("groups" in method.predict_needs for method in known)
+    return any("sensitive_features" in method.predict_needs for method in known)
 
 
 def _name(folder: Path, home: Path) -> str:

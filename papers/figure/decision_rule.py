@@ -105,7 +105,7 @@ def _count_scores(rows: Scored, group: int) -> np.ndarray:
 def _evaluate(processor: Any, groups: np.ndarray) -> np.ndarray:
     """Return the probability of the decision 1 at the scores ``GRID``, given one row's groups."""
     probability: np.ndarray = processor.predict_proba(
-        (1.0 + GRID) / 2.0, groups=np.tile(groups, (GRID.size, 1))
+        (1.0 + GRID) / 2.0, sensitive_features=np.tile(groups, (GRID.size, 1))
     )
     return probability[:, 1]
 

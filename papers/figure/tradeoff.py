@@ -64,8 +64,8 @@ def trace_hardt(processor: Hardt, decision: np.ndarray, calibration: Scored, tes
     points = [measure_decision(test, decision)]
     for tolerance in tolerances[1:].tolist():
         rule = clone(processor).set_params(attributes=0, scale="signed", tolerance=tolerance)
-        rule.fit(rounded, calibration.y, groups=calibration.code[:, None])
-        h = rule.predict_proba(test_rounded, groups=test.code[:, None])[:, 1]
+        rule.fit(rounded, calibration.y, sensitive_features=calibration.code[:, None])
+        h = rule.predict_proba(test_rounded, sensitive_features=test.code[:, None])[:, 1]
         points.append(measure_decision(test, h))
     return Curve(tolerances, *np.asarray(points).T)
 

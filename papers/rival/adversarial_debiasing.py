@@ -60,7 +60,7 @@ class AdversarialDebiasing(BaseNet):
     criterion : {"parity", "equal_opportunity", "equalized_odds"}
         Whether the adversary sees the score alone, that of rows of class 1 only, or also the label.
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     projection : {"whole", "arrays"}
         Whether the projection is over all weights together (paper), or in each array of weights or
         biases separately (AIF360).
@@ -144,7 +144,7 @@ class AdversarialDebiasing(BaseNet):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
@@ -153,11 +153,16 @@ class AdversarialDebiasing(BaseNet):
         Raises
         ------
         ConfigError
-            For invalid parameters, or an attribute that is no column of ``groups``.
+            For invalid parameters, or an attribute that is no column of ``sensitive_features``.
         DataError
             When a group code is below 0.
         """
-        data = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        data = {
+            "X": X,
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
         return self._fit(data, progress)
 
     @classmethod
@@ -189,7 +194,8 @@ class _AdversarialRule(PlainRule):
     ) -> None:
         self._tables, self._leader, self._step = tables, models[0], 0
         codes = [
-            _read_codes(model, table["groups"]) for model, table in zip(models, data, strict=True)
+            _read_codes(model, table["sensitive_features"])
+            for model, table in zip(models, data, strict=True)
         ]
         counts = [int(code.max()) + 1 for code in codes]
         most = max(counts)

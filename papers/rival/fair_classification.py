@@ -39,7 +39,7 @@ class FairClassification(Regressor):
     Parameters
     ----------
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     budget : float
         How far a group's share of positive decisions may be from that of all rows, 0 to 1.
     learner : {"linear", "xgboost"}
@@ -166,9 +166,9 @@ class FairClassification(Regressor):
             del parameters["budget"]
         return tuple(sorted(parameters.items()))
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sensitive_features: np.ndarray) -> Self:
         """Reduce parity of decisions to weighted classification, by fairlearn."""
-        type(self).fit_batch([self], [{"X": X, "y": y, "groups": groups}])
+        type(self).fit_batch([self], [{"X": X, "y": y, "sensitive_features": sensitive_features}])
         return self
 
     @classmethod
@@ -181,13 +181,13 @@ class FairClassification(Regressor):
     ) -> None:
         """Fit several models; those of one grid on one table choose from the same classifiers.
 
-        ``data`` has ``X``, ``y`` and ``groups`` of each model. Models share a grid if these are the
-        same objects and their ``structure`` is the same. ``progress`` is not called.
+        ``data`` has ``X``, ``y`` and ``sensitive_features`` of each model. Models share a grid if
+        these are the same objects and their ``structure`` is the same. ``progress`` is not called.
         """
         grids: dict[tuple[Any, ...], GridSearch] = {}
         for model, table in zip(models, data, strict=True):
             model.check()
-            X, y, groups = table["X"], table["y"], table["groups"]
+            X, y, groups = table["X"], table["y"], table["sensitive_features"]
             key = (id(X), id(y), id(groups), model.structure())
             X, y = model.validate_training(X, y, groups)
             search = grids.get(key) or model._search(X, y, groups)

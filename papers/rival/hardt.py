@@ -137,14 +137,14 @@ class Hardt(PostProcessor):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Find the thresholds on scores X, labels y and group codes."""
         self.check()
-        score, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
+        score, y = self.validate_training(X, y, sensitive_features, sample_weight=sample_weight)
         weight = training_weight(sample_weight, len(score))
-        code = self.learn_cells(groups)
+        code = self.learn_cells(sensitive_features)
         self.require_weight(code, weight, "fitted")
         positive, total = (
             np.bincount(code, weights=mass, minlength=len(self.cells_))

@@ -181,14 +181,14 @@ class RejectOption(PostProcessor):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
     ) -> Self:
         """Choose θ from scores X, labels y and group codes, or from those of ``validation``."""
         self.check()
-        score, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
-        code = self.learn_cells(groups)
+        score, y = self.validate_training(X, y, sensitive_features, sample_weight=sample_weight)
+        code = self.learn_cells(sensitive_features)
         weight = training_weight(sample_weight, len(y))
         rows = "fitted"
         if validation is not None:

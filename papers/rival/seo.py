@@ -35,7 +35,7 @@ class SEO(LinearModel):
     Parameters
     ----------
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     variant : {"paper", "authors"}
         ``authors``: what the code of Agarwal et al. runs by this name: β₀ without the coefficients
         of the columns that encode the attribute. It may correlate with the groups.
@@ -77,14 +77,14 @@ class SEO(LinearModel):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Solve in closed form."""
         self.check()
-        X, y = self.validate_training(X, y, groups)
+        X, y = self.validate_training(X, y, sensitive_features)
         weight = training_weight(sample_weight, len(y))
-        _, code = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
+        _, code = np.unique(take_attribute(sensitive_features, self.attribute), return_inverse=True)
         centred, mean = centre(X, weight)
         total = weight.sum()
         inverse = invert_gram(gram(centred, weight) / total)

@@ -149,15 +149,15 @@ class ShiftInference(PostProcessor):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
     ) -> Self:
         """Estimate the base rates from scores X, labels y and group codes, and choose the cut."""
         self.check()
-        signed, y = self.validate_training(X, y, groups, sample_weight=sample_weight)
+        signed, y = self.validate_training(X, y, sensitive_features, sample_weight=sample_weight)
         posterior = (1.0 + signed) / 2.0
-        code = self.learn_cells(groups)
+        code = self.learn_cells(sensitive_features)
         weight = training_weight(sample_weight, len(y))
         self.require_weight(code, weight, "fitted")
         total = np.bincount(code, weights=weight)

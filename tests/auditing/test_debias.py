@@ -110,7 +110,7 @@ def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_pat
     groups = np.column_stack([frame["sex"] == "Male", frame["race"] == "B"]).astype(np.int64)
     fitted, checked = (make_part(frame[each], groups[each]) for each in (~kept, kept))
     model = RandomizedThreshold(**given)
-    model.fit(fitted.X, fitted.y, groups=fitted.groups, validation=checked)
+    model.fit(fitted.X, fitted.y, sensitive_features=fitted.groups, validation=checked)
     assert (np.ptp(model.candidates_.accuracy) < 1e-9) == tied
     assert found.rulebook.rule.width == model.width_
     assert found.rulebook.target.rate == pytest.approx(model.rate_)
@@ -149,7 +149,7 @@ def test_exact_thresholds_are_those_of_the_estimator(scored, options, parameters
         name: options[name] for name in ("criterion", "objective", "no_harm") if name in options
     }
     model = GroupThresholds(**shared | parameters)
-    model.fit(fitted.X, None if "labels" in options else fitted.y, groups=fitted.groups)
+    model.fit(fitted.X, None if "labels" in options else fitted.y, sensitive_features=fitted.groups)
     rule = found.rulebook.decision_rule
     assert rule.to_json() == model.rule_.to_json()
     assert found.rulebook.target.criterion == model.criterion
@@ -479,7 +479,9 @@ def test_what_points_need_to_be_decided_is_asked_for(ranked, tmp_path):
             debias(ranked, tmp_path / scale, scores="points", scale=scale, labels="y")
     with pytest.raises(DataError, match="points"):
         ff.create("group_thresholds", scale="margin").fit(
-            ranked["points"].to_numpy(), ranked["y"].to_numpy(), groups=ranked[["sex"]] == "Male"
+            ranked["points"].to_numpy(),
+            ranked["y"].to_numpy(),
+            sensitive_features=ranked[["sex"]] == "Male",
         )
 
 
@@ -495,10 +497,10 @@ def test_scores_that_predict_backwards_are_refused(ranked, tmp_path):
     model, y = ff.create("group_thresholds"), turned["y"].to_numpy()
     groups = turned[["sex"]] == "Male"
     with pytest.warns(TrainingWarning, match="opposite"):
-        model.fit(turned["s"].to_numpy(), y, groups=groups)
+        model.fit(turned["s"].to_numpy(), y, sensitive_features=groups)
     # Rows without weight have no direction.
     both = np.where(np.arange(len(y)) % 2, ranked["s"], turned["s"])
-    model.fit(both, y, groups=groups, sample_weight=np.arange(len(y)) % 2.0)
+    model.fit(both, y, sensitive_features=groups, sample_weight=np.arange(len(y)) % 2.0)
     # Noise is no direction.
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -206,12 +206,12 @@ def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):
     )  # fmt: skip
     split = Split("made", 0, "binary", ("score",), {}, {}, train=part, digest="1" * 64)
     model = GroupThresholds(criterion="equalized_odds", bound=0.02)
-    model.fit(part.X, part.y, groups=groups)
+    model.fit(part.X, part.y, sensitive_features=groups)
     export_rulebook(model, split, score="s").write(tmp_path / "rule.json")
     summary = run(table, tmp_path / "out", apply=str(tmp_path / "rule.json"), groups=None,
                   labels="y", ids="id")  # fmt: skip
     decided = pd.read_parquet(tmp_path / "out" / "decisions.parquet")
-    chance = model.predict_proba(part.X, groups=groups)[:, 1]
+    chance = model.predict_proba(part.X, sensitive_features=groups)[:, 1]
     np.testing.assert_array_equal(decided["probability"], chance)
     assert summary["rule"]["criterion"] == "equalized_odds"
     assert "equalized odds" in (tmp_path / "out" / "report.html").read_text()

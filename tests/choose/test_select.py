@@ -155,11 +155,11 @@ def test_a_rule_stands_behind_its_model(study):
     score, groups = generator.uniform(size=200), generator.integers(0, 2, (200, 1))
     y = (generator.uniform(size=200) < score).astype(int)
     rule = ff.create("randomized_threshold", attributes=[0], width=0.1, rate=0.5)
-    rule.fit(score, y, groups=groups).save(study.home / "rule")
+    rule.fit(score, y, sensitive_features=groups).save(study.home / "rule")
     study.models["post_processor"] = "rule"
     model = select(study, ACCURACY).model
     assert isinstance(model, PostProcessed)
-    decided = model.predict(np.zeros((3, 2)), groups=groups[:3], ids=np.arange(3))
+    decided = model.predict(np.zeros((3, 2)), sensitive_features=groups[:3], ids=np.arange(3))
     assert set(decided) <= {0, 1}
 
 

@@ -328,9 +328,9 @@ def test_thresholds_from_python_decide_alike_on_a_table(method, parameters, tmp_
     write_debiasing(fit_debiasing(config), config.folder, 0.0)
     found = pd.read_parquet(config.folder / "decisions.parquet")
     assert found["id"].tolist() == part.ids.tolist()
-    decided = fair.predict(part.X, groups=part.groups, ids=part.ids)
+    decided = fair.predict(part.X, sensitive_features=part.groups, ids=part.ids)
     assert found["decision"].tolist() == decided.tolist()
-    h = fair.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = fair.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     assert found["probability"].tolist() == h.tolist()
     # Draws decide on a good part of the rows.
     assert (((h > 0) & (h < 1)).mean() > 0.3) == fair.randomized

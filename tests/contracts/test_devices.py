@@ -15,7 +15,7 @@ from fairfrontier.runtime.cluster.open import open_cluster
 from tests.contracts.test_methods import CASES, answer, fit, keywords, make, splits_for
 from tests.namespaces import devices, load_cupy
 
-ROWS = ("groups", "true_groups", "sample_weight")
+ROWS = ("sensitive_features", "true_groups", "sample_weight")
 SPREAD = [
     (name, task)
     for name, task in CASES
@@ -32,7 +32,7 @@ def test_arrays_on_a_device_are_taken(namespace, name, task, tiny):
     part, given = split.train, keywords(make(name), split, split.train)
     there = {key: move(value) if key in ROWS else value for key, value in given.items()}
     model = make(name).fit(move(part.X), move(part.y), **there)
-    kept = {"groups": part.groups, "ids": part.ids}
+    kept = {"sensitive_features": part.groups, "ids": part.ids}
     needed = {key: kept[key] for key in sorted(model.predict_needs)}
     ask = model.predict_proba if part.classes else model.predict
     found = ask(move(part.X), **{key: move(value) for key, value in needed.items()})
@@ -50,7 +50,7 @@ def test_dask_arrays_on_a_device_are_taken(namespace, name, tiny):
         lazy = da.from_array(array, chunks=(len(array) // 2, -1)[: array.ndim])
         return lazy.map_blocks(move, meta=move(np.empty((0,) * array.ndim, dtype=array.dtype)))
 
-    groups = dict.fromkeys(sorted(make(name).predict_needs & {"groups"}), part.groups)
+    groups = dict.fromkeys(sorted(make(name).predict_needs & {"sensitive_features"}), part.groups)
     own = dict.fromkeys(sorted(make(name).predict_needs & {"ids"}), part.ids)
     there = {key: spread(value) if key in ROWS else value for key, value in given.items()}
     model = make(name).fit(spread(part.X), spread(part.y), **there)

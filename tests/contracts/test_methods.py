@@ -26,7 +26,7 @@ from fairfrontier.similarity.registry import learn
 
 ROOT = Path(__file__).resolve().parents[2]
 FIT_KEYWORDS = {
-    "groups",
+    "sensitive_features",
     "metric",
     "sample_weight",
     "validation",
@@ -109,7 +109,7 @@ def keywords(model: Estimator, split: Split, part: Part) -> dict[str, Any]:
     """Return what ``fit`` takes of what the house has, for the rows of a part."""
     offered = {
         "sample_weight": lambda: part.weight,
-        "groups": lambda: part.groups,
+        "sensitive_features": lambda: part.groups,
         "true_groups": lambda: part.groups,
         "metric": lambda: learn("subspace", split),
         "validation": lambda: split.validation,
@@ -125,7 +125,7 @@ def fit(model: Estimator, split: Split, part: Part | None = None, **changes: Any
 
 def answer(model: Estimator, part: Part) -> np.ndarray:
     """Return probabilities, or values for a regression."""
-    offered = {"groups": part.groups, "ids": part.ids}
+    offered = {"sensitive_features": part.groups, "ids": part.ids}
     needed = {key: offered[key] for key in sorted(model.predict_needs)}
     ask = model.predict_proba if part.classes else model.predict
     return ask(part.X, **needed)
@@ -167,7 +167,7 @@ def test_fit_takes_what_the_house_offers(name):
     cls = METHODS.all()[name]
     assert list(inspect.signature(cls.fit).parameters)[:3] == ["self", "X", "y"]
     assert cls.fit_needs <= cls.fit_takes <= FIT_KEYWORDS
-    assert cls.predict_needs <= {"groups", "ids"}
+    assert cls.predict_needs <= {"sensitive_features", "ids"}
     assert set(cls.group_parameters) <= set(inspect.signature(cls).parameters)
 
 
@@ -254,14 +254,14 @@ def test_input_and_parameters_stay_as_they_are(name, task, splits):
     assert model.get_params() == before
 
 
-GROUPED = [case for case in CASES if "groups" in METHODS.all()[case[0]].fit_takes]
+GROUPED = [case for case in CASES if "sensitive_features" in METHODS.all()[case[0]].fit_takes]
 
 
 @pytest.mark.parametrize(("name", "task"), GROUPED)
 def test_groups_are_whole_numbers_in_one_column_or_several(name, task, splits):
     split = splits[task]
     codes = split.train.groups[:, :1]
-    keys = sorted({"groups", "true_groups"} & METHODS.all()[name].fit_takes)
+    keys = sorted({"sensitive_features", "true_groups"} & METHODS.all()[name].fit_takes)
 
     def fit_on(groups: Any) -> Estimator:
         return fit(make(name), split.replace(validation=None), **dict.fromkeys(keys, groups))
@@ -349,11 +349,11 @@ def test_weights_count_rows(name, task, splits):
 def test_a_decision_belongs_to_its_row(name, task, trained):
     model, split = trained
     part = split.test
-    whole = model.predict(part.X, groups=part.groups, ids=part.ids)
+    whole = model.predict(part.X, sensitive_features=part.groups, ids=part.ids)
     assert whole.dtype == np.int64
     assert set(np.unique(whole)) <= {0, 1}
     for rows in (np.arange(10), np.random.default_rng(3).permutation(part.n_samples)):
-        some = model.predict(part.X[rows], groups=part.groups[rows], ids=part.ids[rows])
+        some = model.predict(part.X[rows], sensitive_features=part.groups[rows], ids=part.ids[rows])
         np.testing.assert_array_equal(some, whole[rows])
     probability = answer(model, part)[:, 1]
     sure = np.isin(probability, (0.0, 1.0))

@@ -129,7 +129,7 @@ def make_metric(X: Any) -> FairMetric:
 
 
 OFFERED = {
-    "groups": make_groups,
+    "sensitive_features": make_groups,
     "metric": make_metric,
     "counterfactuals": lambda X: {"mirrored": Mirrored(read_table(X))},
 }
@@ -151,7 +151,7 @@ def supply(cls: type[Estimator]) -> type[Estimator]:
 
     def ask(name):
         def answer(self, X, **given):
-            made = {"groups": make_groups(X)}
+            made = {"sensitive_features": make_groups(X)}
             if name == "predict":
                 made["ids"] = make_ids(X)
             return getattr(super(found, self), name)(X, **{**made, **given})
@@ -159,7 +159,7 @@ def supply(cls: type[Estimator]) -> type[Estimator]:
         return answer
 
     def score(self, X, y, sample_weight=None):
-        return super(found, self).score(X, y, sample_weight, groups=make_groups(X))
+        return super(found, self).score(X, y, sample_weight, sensitive_features=make_groups(X))
 
     changed: dict[str, Any] = {
         "fit": fit if "sample_weight" in cls.fit_takes else fit_unweighted,
@@ -245,18 +245,20 @@ def test_cross_validation_just_works(name):
 
 def test_groups_and_weights_follow_their_rows_through_pipelines_and_searches(routing):
     class Checked(METHODS.find("reweigh")):
-        def fit(self, X, y, *, groups, sample_weight=None):
-            assert len(X) == len(y) == len(groups) == len(sample_weight)
+        def fit(self, X, y, *, sensitive_features, sample_weight=None):
+            assert len(X) == len(y) == len(sensitive_features) == len(sample_weight)
             # Scaling leaves the sign of this feature, and groups are this sign.
-            assert np.array_equal(groups[:, 0] > 0, X[:, 0] > 0)
-            return super().fit(X, y, groups=groups, sample_weight=sample_weight)
+            assert np.array_equal(sensitive_features[:, 0] > 0, X[:, 0] > 0)
+            return super().fit(
+                X, y, sensitive_features=sensitive_features, sample_weight=sample_weight
+            )
 
-    model = Checked(n_estimators=3).set_fit_request(groups=True, sample_weight=True)
+    model = Checked(n_estimators=3).set_fit_request(sensitive_features=True, sample_weight=True)
     model.set_score_request(sample_weight=True)
     scaled = make_pipeline(
         StandardScaler(with_mean=False).set_fit_request(sample_weight=False), model
     )
-    told = {"groups": GROUPS, "sample_weight": np.ones(len(X))}
+    told = {"sensitive_features": GROUPS, "sample_weight": np.ones(len(X))}
     assert cross_val_score(scaled, X, Y, cv=3, params=told).min() > 0.5
     search = GridSearchCV(scaled, {"checked__max_depth": [1, 3]}, cv=3).fit(X, Y, **told)
     assert set(search.predict(X)) == {"no", "yes"}
@@ -283,11 +285,11 @@ def test_a_metric_goes_whole_to_every_fold(routing, name):
 def test_the_rows_of_groups_follow_post_processors_to_predictions_and_scores(routing):
     score = 1 / (1 + np.exp(-X[:, 1]))
     model = create("reject_option", attributes=0)
-    model.set_fit_request(groups=True).set_score_request(groups=True)
-    found = cross_val_score(model, score[:, None], Y, cv=3, params={"groups": GROUPS})
+    model.set_fit_request(sensitive_features=True).set_score_request(sensitive_features=True)
+    found = cross_val_score(model, score[:, None], Y, cv=3, params={"sensitive_features": GROUPS})
     assert found.min() > 0.5
 
 
 def test_what_is_not_requested_is_named(routing):
-    with pytest.raises(UnsetMetadataPassedError, match="groups"):
-        cross_val_score(create("reweigh"), X, Y, params={"groups": GROUPS})
+    with pytest.raises(UnsetMetadataPassedError, match="sensitive_features"):
+        cross_val_score(create("reweigh"), X, Y, params={"sensitive_features": GROUPS})

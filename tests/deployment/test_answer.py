@@ -102,16 +102,16 @@ def test_a_mixture_is_saved_without_pickle(study, parts, tmp_path):
     chosen, part = study.select("accuracy", {DIFFERENCE: 0.05}, mixture=True).model, parts["test"]
     rule = ff.create("hardt", attributes=[0], criterion="equal_opportunity")
     score = chosen.first.predict_proba(part.X)[:, 1]
-    chain = PostProcessed(chosen.first, rule.fit(score, part.y, groups=part.groups))
+    chain = PostProcessed(chosen.first, rule.fit(score, part.y, sensitive_features=part.groups))
     model = Mixture(chain, chosen.second, 0.3, random_state=4)
     found = Mixture.load(model.save(tmp_path / "model"))
-    given = {"groups": part.groups, "ids": part.ids}
+    given = {"sensitive_features": part.groups, "ids": part.ids}
     assert (found.predict(part.X, **given) == model.predict(part.X, **given)).all()
     chance = model.predict_proba(part.X, **given)
     np.testing.assert_array_equal(found.predict_proba(part.X, **given), chance)
     np.testing.assert_allclose(
         chance[:, 1],
-        0.7 * chain.predict_proba(part.X, groups=part.groups)[:, 1]
+        0.7 * chain.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
         + 0.3 * chosen.second.predict(part.X),
     )
     assert not [*tmp_path.rglob("*.pkl")]

@@ -198,7 +198,9 @@ def fitted(rows):
         if kind == "post-processed":
             model = fit("gbdt")
             rule = create("hardt", attributes=[0])
-            return PostProcessed(model, rule.fit(model.predict_proba(X)[:, 1], y, groups=groups))
+            return PostProcessed(
+                model, rule.fit(model.predict_proba(X)[:, 1], y, sensitive_features=groups)
+            )
         model = create(kind, **dict(create(kind).example))
         metric = SimpleNamespace(sigma=np.eye(6) - np.full((6, 6), 1 / 6))
         return model.fit(X, y, **({"metric": metric} if kind == "project" else {}))

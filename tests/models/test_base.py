@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -6,7 +8,13 @@ from sklearn.exceptions import NotFittedError
 from fairfrontier.models.base import unit_weight
 from fairfrontier.models.group import take_attribute
 from fairfrontier.models.registry import METHODS, create, load_model
-from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    InputError,
+    InputTypeError,
+)
 
 generator = np.random.default_rng(0)
 X = generator.normal(size=(40, 3))
@@ -59,7 +67,7 @@ def test_methods_refuse_an_attribute_that_groups_do_not_have(name, parameters):
     groups = np.stack([label, 1 - label], axis=1)
     model = create(name, attribute=2, **parameters)
     with pytest.raises(ConfigError, match="The attribute is column 2"):
-        model.fit(generator.normal(size=(20, 3)), y, groups=groups)
+        model.fit(generator.normal(size=(20, 3)), y, sensitive_features=groups)
 
 
 LABELS = [
@@ -132,3 +140,12 @@ def test_missing_values_are_for_trees():
     assert set(create("gbdt").fit(holed, CODES).predict(holed)) == {0, 1}
     with pytest.raises(InputError, match="contains NaN"):
         create("linear").fit(holed, CODES)
+
+
+@pytest.mark.parametrize("method", ["fit", "predict", "predict_proba"])
+def test_the_former_keyword_groups_is_refused_by_the_name_of_the_new_one(method):
+    call = getattr(create("group_thresholds"), method)
+    assert "sensitive_features" in inspect.signature(call).parameters
+    given = (np.zeros(4), np.arange(4) % 2) if method == "fit" else (np.zeros(4),)
+    with pytest.raises(InputTypeError, match="sensitive_features"):
+        call(*given, groups=np.zeros((4, 1), dtype=np.int64))

@@ -78,7 +78,9 @@ def test_random_rule_keeps_its_probabilities():
     assert (found.counterfactuals["shift"][0][1] == 0.3).all()
 
 
-@pytest.mark.parametrize("needs", [set(), {"groups"}, {"ids"}, {"groups", "ids"}])
+@pytest.mark.parametrize(
+    "needs", [set(), {"sensitive_features"}, {"ids"}, {"sensitive_features", "ids"}]
+)
 def test_groups_and_ids_are_passed_where_needed(needs):
     class Asking(Rule):
         predict_needs = frozenset(needs)
@@ -86,9 +88,9 @@ def test_groups_and_ids_are_passed_where_needed(needs):
     rule = Asking(lambda X: two(np.zeros(len(X))))
     predict_part(rule, PART)
     assert [set(each) for each in rule.asked] == [needs] * 3
-    if "groups" in needs:
-        np.testing.assert_array_equal(rule.asked[0]["groups"], GROUPS)
-        np.testing.assert_array_equal(rule.asked[2]["groups"], 1 - GROUPS)
+    if "sensitive_features" in needs:
+        np.testing.assert_array_equal(rule.asked[0]["sensitive_features"], GROUPS)
+        np.testing.assert_array_equal(rule.asked[2]["sensitive_features"], 1 - GROUPS)
     if "ids" in needs:
         np.testing.assert_array_equal(rule.asked[1]["ids"], PART.ids)
 
@@ -227,7 +229,7 @@ def test_rows_without_versions_are_not_asked_again(n_classes):
         return np.column_stack([1 - p, *[p / (n_classes - 1)] * (n_classes - 1)])
 
     model = Rule(answer)
-    model.predict_needs = frozenset({"groups", "ids"})
+    model.predict_needs = frozenset({"sensitive_features", "ids"})
     found = predict_part(model, part)
     assert list(found.counterfactual_scores) == ["some", "all"]
     assert found.counterfactual_scores["all"][0].shape[0] == 20

@@ -58,8 +58,8 @@ class FairGBM(BoostedTrees):
     bound : float
         ε, from 0 to 1: largest difference between two groups, of training rows, held out or not.
     attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
-        may name them.
+        Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all. A
+        study's YAML may name them.
     multiplier_rate : float
         Step η of the multipliers, as the price of a row: λ over its cell's share of the rows moves
         by η times the cell's distance from the other groups' rates in each round.
@@ -132,7 +132,7 @@ class FairGBM(BoostedTrees):
         X: Any,
         y: Any,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
         client: Client | None = None,
@@ -143,7 +143,7 @@ class FairGBM(BoostedTrees):
         ----------
         X : array, frame or Dask array, shape (n_samples, n_features)
         y : array, shape (n_samples,)
-        groups : ndarray of int64, shape (n_samples, n_attributes)
+        sensitive_features : ndarray of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray of float64, shape (n_samples,), optional
             Case weights, in the loss and in the rates.
         validation : Part, optional
@@ -154,14 +154,17 @@ class FairGBM(BoostedTrees):
         Raises
         ------
         ConfigError
-            For invalid parameters, and for ``attributes`` that are no columns of ``groups``.
+            For invalid parameters, and for ``attributes`` that are no columns of
+            ``sensitive_features``.
         InputError
             For tables that are not numbers, weights of 0 alone, and other than two classes.
         """
         self.check()
-        X, codes, weight, groups = self.read_training(X, y, sample_weight, groups, client)
+        X, codes, weight, sensitive_features = self.read_training(
+            X, y, sample_weight, sensitive_features, client
+        )
         judged = () if validation is None else (validation.groups,)
-        own, *others = self.number_groups(groups, *judged)
+        own, *others = self.number_groups(sensitive_features, *judged)
         parameters = read_weighted(self, codes, weight)
 
         def describe(cells: RateCells, folds: Sequence[np.ndarray] = ()) -> Game:

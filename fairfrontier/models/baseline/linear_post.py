@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # What models that learn the same trees may differ in.
 RULE = ("criterion", "objective", "bound")
-TABLE = ("X", "y", "groups", "sample_weight")
+TABLE = ("X", "y", "sensitive_features", "sample_weight")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,8 @@ class LinearPost(TreesOfBlocks, Classifier):
     bound : float
         ε, from 0 to 1: largest difference between two groups, by the inferred groups.
     attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
-        may name them.
+        Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all. A
+        study's YAML may name them.
     folds : int
         Parts of the training rows that are held out in turn; 2 or more.
     n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin
@@ -198,19 +198,24 @@ class LinearPost(TreesOfBlocks, Classifier):
         X: Any,
         y: Any,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         client: Client | None = None,
     ) -> Self:
         """Learn the trees on rows X with labels y of two classes and their groups, and decide.
 
         X may be a Dask array, whose rows the workers of a ``client`` hold, if there is one.
-        ``groups``, int64, has shape (n_samples, n_attributes). ConfigError is raised for invalid
-        parameters, and for ``attributes`` that are no columns of ``groups``; DataError when all
-        rows are in one group; InputError for tables that are not numbers, weights of 0 alone, and
-        other than two classes.
+        ``sensitive_features``, int64, has shape (n_samples, n_attributes). ConfigError is raised
+        for invalid parameters, and for ``attributes`` that are no columns of
+        ``sensitive_features``; DataError when all rows are in one group; InputError for tables that
+        are not numbers, weights of 0 alone, and other than two classes.
         """
-        given = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        given = {
+            "X": X,
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
         given["client"] = client
         type(self).fit_batch([self], [given])
         return self
@@ -229,7 +234,11 @@ class LinearPost(TreesOfBlocks, Classifier):
             model.check()
             client = given.get("client")
             X, codes, weight, groups = model.read_training(
-                given["X"], given["y"], given.get("sample_weight"), given["groups"], client
+                given["X"],
+                given["y"],
+                given.get("sample_weight"),
+                given["sensitive_features"],
+                client,
             )
             table = tuple(id(given.get(name)) for name in TABLE)
             if table not in shared:

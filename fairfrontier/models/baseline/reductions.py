@@ -126,8 +126,8 @@ class Reductions(Classifier):
         Largest difference between two groups' rates, from 0 to 1. fairlearn bounds the distance
         of each from that of all rows, and half of it is always enough.
     attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
-        may name them.
+        Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all. A
+        study's YAML may name them.
     solver : {"exponentiated_gradient", "grid_search"}
         fairlearn's; the grid gives a single classifier: of those within the bound the most
         accurate, else the nearest to it.
@@ -213,16 +213,16 @@ class Reductions(Classifier):
             return f"{self.name} takes no case weights, and {split.dataset} has some."
         return reason
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sensitive_features: np.ndarray) -> Self:
         """Play the game on rows X with labels y of two classes, and their groups.
 
-        ``groups`` has shape (n_samples, n_attributes). ConfigError is raised for invalid
-        parameters, an unknown learner, or one that needs more than rows, labels and weights;
-        DataError when all rows are in one group.
+        ``sensitive_features`` has shape (n_samples, n_attributes). ConfigError is raised for
+        invalid parameters, an unknown learner, or one that needs more than rows, labels and
+        weights; DataError when all rows are in one group.
         """
         self.check()
-        X, codes = self.validate_training(X, y, groups)
-        cells, group = number_cells(choose_columns(groups, self.attributes, self.name))
+        X, codes = self.validate_training(X, y, sensitive_features)
+        cells, group = number_cells(choose_columns(sensitive_features, self.attributes, self.name))
         if len(cells) < 2:
             raise DataError(
                 "All training rows are in one group.", "Name an attribute with two groups or more."

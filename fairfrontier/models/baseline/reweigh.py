@@ -43,7 +43,7 @@ class Reweigh(BoostedTrees):
     Parameters
     ----------
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     **parameters
         Those of `BoostedTrees`.
 
@@ -67,12 +67,14 @@ class Reweigh(BoostedTrees):
         X: Any,
         y: Any,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         client: Client | None = None,
     ) -> Self:
         """Weigh the rows by group and label, then boost."""
-        X, codes, weight, groups = self.read_training(X, y, sample_weight, groups, client)
-        group = take_attribute(groups, self.attribute)
+        X, codes, weight, sensitive_features = self.read_training(
+            X, y, sample_weight, sensitive_features, client
+        )
+        group = take_attribute(sensitive_features, self.attribute)
         factor = independence_weights(group, codes, weight)
         return self._boost(X, codes, weight * factor, client)

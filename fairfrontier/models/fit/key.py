@@ -107,13 +107,13 @@ def _digest_taken(
     """Return the digest of the arrays used by a fit: to train, and to predict on every part."""
     fields = {
         "sample_weight": ("weight",),
-        "groups": ("groups",),
+        "sensitive_features": ("groups",),
         "true_groups": ("true_groups",),
         "counterfactuals": ("variants", "variant_groups"),
     }
     trained = {"X", "y"}.union(*(fields.get(keyword, ()) for keyword in cls.fit_takes))
     predicted = {"X", "variants"}
-    if "groups" in cls.predict_needs:
+    if "sensitive_features" in cls.predict_needs:
         predicted |= {"groups", "variant_groups"}
     if "ids" in cls.predict_needs:
         predicted.add("ids")

@@ -267,7 +267,7 @@ def select_keywords(
         "client": client,
         "metric": metric,
         "sample_weight": train.weight,
-        "groups": train.groups,
+        "sensitive_features": train.groups,
         "true_groups": train.true_groups,
         "validation": split.validation,
         "counterfactuals": train.counterfactuals,

@@ -411,9 +411,9 @@ class NeuralNetwork(Classifier):
         """Return the data with rows and labels as arrays of numbers and codes."""
         weight = data.get("sample_weight")
         X, codes, mass, groups = self.read_training(
-            data["X"], data["y"], weight, data.get("groups")
+            data["X"], data["y"], weight, data.get("sensitive_features")
         )
-        given = {} if groups is None else {"groups": groups}
+        given = {} if groups is None else {"sensitive_features": groups}
         weight = None if weight is None else mass
         return {**data, **given, "X": X, "y": codes, "sample_weight": weight}
 

@@ -41,7 +41,7 @@ from fairfrontier.runtime.seeds import uniforms
 
 Progress = Callable[[int, int], None]
 # What a fit takes for each row; models that are given the same objects train together.
-TABLE = ("X", "y", "groups", "true_groups", "sample_weight")
+TABLE = ("X", "y", "sensitive_features", "true_groups", "sample_weight")
 # Fitted arrays, and numbers with what replaces them where they are not finite.
 ARRAYS = ("probability", "level", "joint", "cell_mass", "trials")
 NUMBERS = {"step": 0, "error": np.nan, "violation": -np.inf, "gap": np.nan}
@@ -63,7 +63,7 @@ class NoisyClassifier(Classifier):
         ``equal_opportunity`` (TPR), ``equalized_odds`` (TPR and FPR), ``demographic_parity``
         (selection rates within α on both sides) or ``accuracy``.
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     iterations : int
         Steps of training.
     learning_rate : float or list of float
@@ -209,7 +209,7 @@ class NoisyClassifier(Classifier):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
         progress: Progress | None = None,
@@ -220,7 +220,7 @@ class NoisyClassifier(Classifier):
         ----------
         X : array or frame, shape (n_samples, n_features)
         y : array, shape (n_samples,)
-        groups : ndarray of int64, shape (n_samples, n_attributes)
+        sensitive_features : ndarray of int64, shape (n_samples, n_attributes)
             Noisy groups, a column per attribute.
         sample_weight : ndarray of float64, shape (n_samples,), optional
         validation : Part, optional
@@ -238,7 +238,12 @@ class NoisyClassifier(Classifier):
             For tables that are not numbers, and labels of other than two classes.
         """
         return self._fit_alone(
-            progress, X=X, y=y, groups=groups, sample_weight=sample_weight, validation=validation
+            progress,
+            X=X,
+            y=y,
+            sensitive_features=sensitive_features,
+            sample_weight=sample_weight,
+            validation=validation,
         )
 
     def _fit_alone(self, progress: Progress | None, **data: Any) -> Self:
@@ -283,7 +288,11 @@ class NoisyClassifier(Classifier):
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data with rows and labels as arrays of numbers and codes."""
-        aligned = (data.get("groups"), data.get("true_groups"), data.get("sample_weight"))
+        aligned = (
+            data.get("sensitive_features"),
+            data.get("true_groups"),
+            data.get("sample_weight"),
+        )
         X, codes = self.validate_training(data["X"], data["y"], *aligned)
         return {**data, "X": X, "y": codes}
 
@@ -321,7 +330,7 @@ class NoisyClassifier(Classifier):
             setattr(self, f"{attribute.name}_", getattr(solutions[best], attribute.name))
         if self.inners and settings[best].inner != "exact":
             # What the player had found by its steps may be far below the maximum.
-            rows = [data[name] for name in ("X", "y", "groups")]
+            rows = [data[name] for name in ("X", "y", "sensitive_features")]
             self.violation_ = self.violation(*rows, sample_weight=data.get("sample_weight"))
 
     def _try_candidate(
@@ -541,7 +550,7 @@ class InformedClassifier(ConstrainedClassifier):
         X: np.ndarray,
         y: np.ndarray,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         true_groups: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
@@ -549,15 +558,15 @@ class InformedClassifier(ConstrainedClassifier):
     ) -> Self:
         """Train as `NoisyClassifier.fit` does.
 
-        ``true_groups``, int64 of the shape of ``groups``, are constrained by ``noisy_true_groups``,
-        which falls back on the noisy ones. The other methods only estimate the noise model from
-        them, unless it is given.
+        ``true_groups``, int64 of the shape of ``sensitive_features``, are constrained by
+        ``noisy_true_groups``, which falls back on the noisy ones. The other methods only estimate
+        the noise model from them, unless it is given.
         """
         return self._fit_alone(
             progress,
             X=X,
             y=y,
-            groups=groups,
+            sensitive_features=sensitive_features,
             true_groups=true_groups,
             sample_weight=sample_weight,
             validation=validation,

@@ -480,7 +480,7 @@ def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> Const
     """
     X, y = np.asarray(data["X"]), np.asarray(data["y"])
     weight = training_weight(data.get("sample_weight"), len(y))
-    noisy = take_attribute(data["groups"], setting.attribute)
+    noisy = take_attribute(data["sensitive_features"], setting.attribute)
     true = data.get("true_groups")
     true = None if true is None else take_attribute(true, setting.attribute)
     codes = true if setting.approach == "true_groups" and true is not None else noisy

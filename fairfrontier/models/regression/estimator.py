@@ -177,7 +177,7 @@ class MixtureEstimator(Estimator):
         Parameters
         ----------
         X : ndarray of float64, shape (n_samples, n_features)
-        groups : ndarray of int64, shape (n_samples, n_attributes)
+        sensitive_features : ndarray of int64, shape (n_samples, n_attributes)
         view : {"randomised", "mean", "unrounded"}
             f is the draw; its expectation, ``predict_mean``; or the draw without rounding to the
             grid, which no budget bounds.
@@ -457,7 +457,7 @@ class Reduction(MixtureEstimator):
         ε, or ζ in units of the scaled loss, whose values lie in [0, 1]; one for each group code, or
         one for all.
     attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
+        Column of the attribute in ``sensitive_features``; a study's YAML may name it.
     n_grid : int
         N: thresholds 1/N, …, 1 on the scaled range.
     radius : float or None
@@ -621,7 +621,7 @@ class Reduction(MixtureEstimator):
         X: Any,
         y: Any,
         *,
-        groups: Any,
+        sensitive_features: Any,
         sample_weight: np.ndarray | None = None,
         client: Client | None = None,
         progress: Progress | None = None,
@@ -635,7 +635,7 @@ class Reduction(MixtureEstimator):
             of least squares the histograms of the predictions alone.
         y : ndarray or dask array, shape (n_samples,)
             Numbers within ``label_range``, or labels of two classes.
-        groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
+        sensitive_features : ndarray or dask array of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             How many rows each stands for: their sum is the sample size of the default tolerance and
             of ``inflation``, and scales the trees' penalties.
@@ -656,7 +656,9 @@ class Reduction(MixtureEstimator):
             When workers that hold rows were lost, and again at a second try.
         """
         self.check()
-        X, y, weight, groups = self.read_training(X, y, sample_weight, groups, client)
+        X, y, weight, sensitive_features = self.read_training(
+            X, y, sample_weight, sensitive_features, client
+        )
         setting = self.setting()
         label, loss = scale_labels(y, *setting.label_range), setting.loss
         if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
@@ -666,7 +668,9 @@ class Reduction(MixtureEstimator):
             )
         used = np.flatnonzero(weight > 0)
         label, weight = label[used], weight[used]
-        levels, group = np.unique(take_attribute(groups, self.attribute)[used], return_inverse=True)
+        levels, group = np.unique(
+            take_attribute(sensitive_features, self.attribute)[used], return_inverse=True
+        )
         terms = setting.find_terms(levels)
 
         def play(rows: Rows) -> tuple[Solution, Report]:

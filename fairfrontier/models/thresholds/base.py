@@ -41,15 +41,15 @@ MOST_CELLS = 1 << 20
 class PostProcessor(Classifier):
     """Base of the methods that turn scores into decisions, by group.
 
-    ``fit(X, y, *, groups, sample_weight=None, validation=None)`` and ``predict_proba(X, *,
-    groups)`` take the scores of a trained model as X, shape (n_samples,) or (n_samples, 1);
-    ``validation`` is a Part whose X holds scores likewise. A subclass implements ``fit`` and
-    ``probability``.
+    ``fit(X, y, *, sensitive_features, sample_weight=None, validation=None)`` and ``predict_proba(X,
+    *, sensitive_features)`` take the scores of a trained model as X, shape (n_samples,) or
+    (n_samples, 1); ``validation`` is a Part whose X holds scores likewise. A subclass implements
+    ``fit`` and ``probability``.
 
     Parameters
     ----------
     attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all.
+        Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all.
     scale : {"probability", "margin", "signed"}
         What the scores are: P(Y=1|x), log odds, or f ∈ [−1, 1]; 1 is the last of the two labels.
     random_state : int
@@ -137,14 +137,14 @@ class PostProcessor(Classifier):
         return super(Classifier, self).supports(split)
 
     def predict(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,).
 
-        ``groups`` has shape (n_samples, n_attributes). Randomised rules need the row ``ids``, since
-        a draw depends on (``random_state``, row id): ConfigError without them.
+        ``sensitive_features`` has shape (n_samples, n_attributes). Randomised rules need the row
+        ``ids``, since a draw depends on (``random_state``, row id): ConfigError without them.
         """
-        probability = self.predict_proba(X, groups=groups)[:, 1]
+        probability = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
         if not self.randomized:
             return self.classes_[(probability >= self.cut_).astype(np.int64)]
         if ids is None:
@@ -155,13 +155,13 @@ class PostProcessor(Classifier):
         return self.classes_[(uniforms(self.random_state, ids) < probability).astype(np.int64)]
 
     def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray
+        self, X: np.ndarray, *, sensitive_features: np.ndarray
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
         rows = self.validate_rows(X)
         with explaining():
-            check_consistent_length(rows, groups)
-        chance = self.probability(rows, self.encode(groups))
+            check_consistent_length(rows, sensitive_features)
+        chance = self.probability(rows, self.encode(sensitive_features))
         return np.column_stack([1.0 - chance, chance])
 
     def score(  # type: ignore[override]
@@ -170,10 +170,10 @@ class PostProcessor(Classifier):
         y: np.ndarray,
         sample_weight: np.ndarray | None = None,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
     ) -> float:
         """Return the accuracy of the decisions, or its expectation where they are random."""
-        positive = self.predict_proba(X, groups=groups)[:, 1]
+        positive = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
         if not self.randomized:
             positive = (positive >= self.cut_).astype(np.float64)
         correct = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
@@ -207,15 +207,15 @@ class PostProcessor(Classifier):
         groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
         score, ids = np.zeros(len(groups)), np.arange(len(groups))
         decision, chance = (
-            self.predict(score, groups=groups, ids=ids),
-            self.predict_proba(score, groups=groups),
+            self.predict(score, sensitive_features=groups, ids=ids),
+            self.predict_proba(score, sensitive_features=groups),
         )
         if decision.shape != score.shape or chance.shape != (*score.shape, 2):
             raise ValueError("it has not one decision for every row")
 
     @property
     def columns(self) -> list[int]:
-        """The columns of ``groups`` whose cross product made the groups of the fit."""
+        """The columns of ``sensitive_features`` whose cross product made the groups of the fit."""
         named = [getattr(self, name) for name in self.group_parameters]
         last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
         width = max(self.cells_.shape[1], last + 1)
@@ -292,7 +292,7 @@ def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name:
         )
     if not columns or max(columns) >= matrix.shape[1] or min(columns) < 0:
         raise ConfigError(
-            f"{name} cannot use the columns {columns} of groups, which has {matrix.shape[1]}.",
+            f"{name} has no columns {columns} in sensitive_features, which has {matrix.shape[1]}.",
             "Number columns from 0, or leave attributes out to cross them all.",
         )
     return matrix[:, columns]

@@ -171,17 +171,17 @@ class GroupThresholds(PostProcessor):
         X: np.ndarray,
         y: np.ndarray | None = None,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Find the thresholds on scores X, labels y (or None) and group codes."""
         self.check()
         signed, labels = self.validate_training(
-            X, np.zeros(len(X)) if y is None else y, groups, sample_weight=sample_weight
+            X, np.zeros(len(X)) if y is None else y, sensitive_features, sample_weight=sample_weight
         )
         expected = (1.0 + signed) / 2.0 if y is None else labels
         weight = None if sample_weight is None else training_weight(sample_weight, len(signed))
-        code = self.learn_cells(groups)
+        code = self.learn_cells(sensitive_features)
         size = len(self.cells_)
         self.require_weight(code, np.ones(len(code)) if weight is None else weight, "fitted")
         if self.labels == "smoothed" and y is not None:

@@ -62,16 +62,20 @@ class PostProcessed:
         return self.processor.predict_needs | _needs(self.model)
 
     def predict_proba(
-        self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        return self.processor.predict_proba(self._score(X, groups, ids), groups=groups)
+        return self.processor.predict_proba(
+            self._score(X, sensitive_features, ids), sensitive_features=sensitive_features
+        )
 
     def predict(
-        self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, (n_samples,); random ones need ``ids``."""
-        return self.processor.predict(self._score(X, groups, ids), groups=groups, ids=ids)
+        return self.processor.predict(
+            self._score(X, sensitive_features, ids), sensitive_features=sensitive_features, ids=ids
+        )
 
     def score_part(self, part: Part) -> np.ndarray:
         """Return the model's P(Y = 1 | x) on the rows of a part, float64, (n_samples,)."""
@@ -79,7 +83,7 @@ class PostProcessed:
         return self._score(part.X, part.groups, part.ids)
 
     def _score(self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray | None) -> np.ndarray:
-        keywords = {"groups": groups, "ids": ids}
+        keywords = {"sensitive_features": groups, "ids": ids}
         taken = {key: keywords[key] for key in _needs(self.model)}
         probability: np.ndarray = self.model.predict_proba(X, **taken)[:, 1]
         return probability
@@ -146,7 +150,11 @@ def fit_processor(
     part, checked = score_part(require_calibration(split), calibration), None
     if split.validation is not None and validation is not None:
         checked = score_part(split.validation, validation)
-    keywords = {"sample_weight": part.weight, "groups": part.groups, "validation": checked}
+    keywords = {
+        "sample_weight": part.weight,
+        "sensitive_features": part.groups,
+        "validation": checked,
+    }
     taken = {
         name: value
         for name, value in keywords.items()

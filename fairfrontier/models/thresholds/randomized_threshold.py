@@ -238,7 +238,7 @@ class RandomizedThreshold(PostProcessor):
         X: np.ndarray,
         y: np.ndarray | None = None,
         *,
-        groups: np.ndarray,
+        sensitive_features: np.ndarray,
         sample_weight: np.ndarray | None = None,
         validation: Part | None = None,
     ) -> Self:
@@ -246,7 +246,7 @@ class RandomizedThreshold(PostProcessor):
         self.check()
         # Zeros in place of missing labels, so that the classes are 0 and 1.
         signed, codes = self.validate_training(
-            X, np.zeros(len(X)) if y is None else y, groups, sample_weight=sample_weight
+            X, np.zeros(len(X)) if y is None else y, sensitive_features, sample_weight=sample_weight
         )
         labels = None if y is None else codes
         weight = training_weight(sample_weight, len(signed))
@@ -256,7 +256,7 @@ class RandomizedThreshold(PostProcessor):
                 self.calibrate, signed, self._need_labels(labels, "calibrate"), weight
             )
             signed = self.calibration_.apply(signed)
-        code = self.learn_cells(groups)
+        code = self.learn_cells(sensitive_features)
         rows = ScoredRows(signed, code, weight, labels, len(self.cells_))
         if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
             raise ConfigError(

@@ -216,12 +216,12 @@ def test_post_processed_models_are_certified_by_their_decisions():
     model = create("linear").fit(split.train.X, split.train.y)
     score = model.predict_proba(split.train.X)[:, 1]
     rule = create("randomized_threshold", budget=0.0)
-    rule.fit(score, split.train.y, groups=split.train.groups)
+    rule.fit(score, split.train.y, sensitive_features=split.train.groups)
     chain = PostProcessed(model, rule)
     found = certify(chain, split.test, metric, [0.1], rows=None, replicates=50)
     assert found.loss == "error"
     part = split.test
-    chance = chain.predict_proba(part.X, groups=part.groups)[:, 1]
+    chance = chain.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     wrong = np.stack([chance, 1 - chance], axis=1)
     told = trace_gap(wrong, part.y, metric.embed(part.X), [0.1], replicates=0)
     assert found.gaps[0].value == pytest.approx(told.gaps[0].value, rel=1e-6)

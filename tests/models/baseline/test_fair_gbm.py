@@ -33,7 +33,7 @@ def test_the_bound_is_reached_on_the_training_rows(table, criterion):
     free = create("gbdt", **TREES).fit(X, y)
     apart = measure_gap(free.predict(X), y, groups[:, 0], criterion)
     model = create("fair_gbm", criterion=criterion, bound=0.05, attributes=0, **TREES)
-    decision = model.fit(X, y, groups=groups).predict(X)
+    decision = model.fit(X, y, sensitive_features=groups).predict(X)
     gap = measure_gap(decision, y, groups[:, 0], criterion)
     assert apart > 0.12
     assert gap < 0.07
@@ -49,7 +49,7 @@ def test_a_class_weight_serves_costs(table, costs):
     found = []
     for parameters in ({}, list_serving(objective, FairGBM)):
         model = create("fair_gbm", bound=0.1, attributes=0, **TREES, **parameters)
-        decision = model.fit(X, y, groups=groups).predict(X)
+        decision = model.fit(X, y, sensitive_features=groups).predict(X)
         found.append(np.mean(np.array(costs)[y] * (decision != y)))
     assert found[1] < 0.9 * found[0]
 
@@ -59,15 +59,15 @@ def test_groups_that_columns_of_the_table_cross(table):
     crossed = groups @ [2, 1]
     one = create("fair_gbm", criterion="parity", bound=0.05, attributes=0, **TREES)
     both = create("fair_gbm", criterion="parity", bound=0.05, **TREES)
-    one.fit(X, y, groups=groups)
-    both.fit(X, y, groups=groups)
+    one.fit(X, y, sensitive_features=groups)
+    both.fit(X, y, sensitive_features=groups)
     assert both.cells_.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert measure_gap(both.predict(X), y, crossed, "parity") < 0.1
     assert measure_gap(one.predict(X), y, crossed, "parity") > 0.2
     np.testing.assert_allclose(both.multiplier_.sum(axis=1), 0, atol=1e-12)
     # The same four groups as levels of one attribute.
     named = create("fair_gbm", criterion="parity", bound=0.05, **TREES)
-    named.fit(X, y, groups=crossed[:, None])
+    named.fit(X, y, sensitive_features=crossed[:, None])
     np.testing.assert_array_equal(named.predict_proba(X), both.predict_proba(X))
 
 
@@ -78,7 +78,7 @@ def test_a_bound_that_never_binds_leaves_plain_boosting(table, scale):
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     plain = create("gbdt", **settings).fit(X, y, sample_weight=weight)
     ours = create("fair_gbm", bound=1.0, **settings)
-    ours.fit(X, y, groups=groups, sample_weight=weight)
+    ours.fit(X, y, sensitive_features=groups, sample_weight=weight)
     np.testing.assert_allclose(ours.predict_proba(X), plain.predict_proba(X), atol=1e-6)
 
 
@@ -90,8 +90,12 @@ def test_weights_count_rows(table):
     repeated = [np.repeat(array, counts, axis=0) for array in (X, y, groups)]
     # Halves are drawn by row: a repeated row may be in both.
     settings = {**TREES, "n_estimators": 20, "attributes": 0, "cross_fit_below": 0}
-    one = create("fair_gbm", **settings).fit(repeated[0], repeated[1], groups=repeated[2])
-    other = create("fair_gbm", **settings).fit(X, y, groups=groups, sample_weight=counts)
+    one = create("fair_gbm", **settings).fit(
+        repeated[0], repeated[1], sensitive_features=repeated[2]
+    )
+    other = create("fair_gbm", **settings).fit(
+        X, y, sensitive_features=groups, sample_weight=counts
+    )
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-3)
     np.testing.assert_allclose(one.multiplier_, other.multiplier_, atol=1e-3)
 
@@ -111,7 +115,9 @@ def test_rates_of_rows_that_trees_memorise_are_cross_fitted():
     settings = {**TREES, "criterion": "equal_opportunity", "bound": 0.1}
     gaps = []
     for below in (0, 1000):
-        model = FairGBM(cross_fit_below=below, **settings).fit(X, y, groups=group[:, None])
+        model = FairGBM(cross_fit_below=below, **settings).fit(
+            X, y, sensitive_features=group[:, None]
+        )
         gaps.append(measure_gap(model.predict(fresh), labels, other, "equal_opportunity"))
         assert (model.predict(fresh) == labels).mean() > 0.6
     # Of the rows that they are trained on, trees meet any bound.
@@ -121,7 +127,7 @@ def test_rates_of_rows_that_trees_memorise_are_cross_fitted():
     few = group * (np.cumsum(group) <= 8)
     one, both = (
         FairGBM(cross_fit_below=below, **settings | {"n_estimators": 5})
-        .fit(X, y, groups=few[:, None]).multiplier_ for below in (0, 1000)
+        .fit(X, y, sensitive_features=few[:, None]).multiplier_ for below in (0, 1000)
     )  # fmt: skip
     np.testing.assert_array_equal(one, both)
 
@@ -130,8 +136,10 @@ def test_trees_end_where_the_validation_rows_say():
     split = make_split(400)
     train, part = split.train, split.test
     settings = {"n_estimators": 80, "max_depth": 2, "bound": 0.2}
-    whole = FairGBM(**settings).fit(train.X, train.y, groups=train.groups)
-    ended = FairGBM(**settings).fit(train.X, train.y, groups=train.groups, validation=part)
+    whole = FairGBM(**settings).fit(train.X, train.y, sensitive_features=train.groups)
+    ended = FairGBM(**settings).fit(
+        train.X, train.y, sensitive_features=train.groups, validation=part
+    )
     rounds = ended.report_["iterations"]
     assert 1 < rounds < whole.report_["iterations"] == 80
     assert ended.booster_.num_boosted_rounds() == rounds
@@ -148,7 +156,9 @@ def test_a_group_of_the_validation_rows_alone_has_no_multiplier():
     split = make_split(200)
     train, part = split.train, split.test
     strange = replace(part, groups=np.where(part.ids[:, None] % 5 == 0, 7, part.groups))
-    model = FairGBM(n_estimators=5).fit(train.X, train.y, groups=train.groups, validation=strange)
+    model = FairGBM(n_estimators=5).fit(
+        train.X, train.y, sensitive_features=train.groups, validation=strange
+    )
     assert model.cells_.tolist() == [[0], [1], [7]]
     assert (model.multiplier_[:, 2] == 0).all()
 
@@ -165,4 +175,4 @@ def test_a_group_of_the_validation_rows_alone_has_no_multiplier():
 def test_invalid_parameters_are_named(table, wrong, message):
     X, y, groups = table
     with pytest.raises(ConfigError, match=message):
-        FairGBM(**wrong).fit(X, y, groups=groups)
+        FairGBM(**wrong).fit(X, y, sensitive_features=groups)

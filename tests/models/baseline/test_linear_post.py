@@ -31,7 +31,7 @@ def fit_all(n_groups):
     X, y, groups = draw_table(4000, n_groups=n_groups)
     keys = list(product(EVENTS, (1.0, 0.05)))
     models = [LinearPost(criterion=criterion, bound=bound, **TREES) for criterion, bound in keys]
-    data = {"X": X, "y": y, "groups": groups}
+    data = {"X": X, "y": y, "sensitive_features": groups}
     LinearPost.fit_batch(models, [data] * len(models))
     return dict(zip(keys, models, strict=True))
 
@@ -56,7 +56,7 @@ def test_fresh_rows_keep_the_bound_without_their_groups(criterion, n_groups):
 def test_without_a_bound_decisions_are_about_those_of_plain_boosting():
     X, y, groups = draw_table(2000)
     plain = create("gbdt", **TREES).fit(X, y)
-    model = LinearPost(bound=1.0, **TREES).fit(X, y, groups=groups)
+    model = LinearPost(bound=1.0, **TREES).fit(X, y, sensitive_features=groups)
     assert not model.price_.any()
     assert (model.predict(X) == plain.predict(X)).mean() > 0.95
 
@@ -79,7 +79,7 @@ def test_rates_are_right_where_groups_are_hard_to_guess():
     gaps = []
     for seed in (1, 2, 3):
         X, y, groups = draw_families(2400, seed)
-        model = LinearPost(**settings).fit(X, y, groups=groups)
+        model = LinearPost(**settings).fit(X, y, sensitive_features=groups)
         gaps.append(measure_gap(model.predict(fresh), labels, others[:, 0], "parity"))
     assert np.mean(gaps) < 0.04
 
@@ -87,7 +87,7 @@ def test_rates_are_right_where_groups_are_hard_to_guess():
 def test_one_group_alone_is_refused():
     X, y, groups = draw_table(40)
     with pytest.raises(DataError, match="in one group"):
-        LinearPost(**TREES).fit(X, y, groups=0 * groups)
+        LinearPost(**TREES).fit(X, y, sensitive_features=0 * groups)
 
 
 @pytest.mark.parametrize("costs", [(1.0, 4.0), (4.0, 1.0)])
@@ -96,7 +96,7 @@ def test_decisions_serve_costs(costs):
     objective = {"costs": dict(zip(("false_positive", "false_negative"), costs, strict=True))}
     lost = []
     for each in ("accuracy", objective):
-        model = LinearPost(objective=each, bound=0.1, **TREES).fit(X, y, groups=groups)
+        model = LinearPost(objective=each, bound=0.1, **TREES).fit(X, y, sensitive_features=groups)
         lost.append(np.mean(np.array(costs)[y] * (model.predict(X) != y)))
     assert lost[1] < 0.9 * lost[0]
 
@@ -104,7 +104,7 @@ def test_decisions_serve_costs(costs):
 def test_models_of_one_table_share_trees_and_are_those_fitted_alone():
     X, y, groups = draw_table(600)
     names = np.where(y == 1, "yes", "no")
-    data = {"X": X, "y": names, "groups": groups}
+    data = {"X": X, "y": names, "sensitive_features": groups}
     together = [
         LinearPost(criterion=criterion, bound=bound, **TREES)
         for criterion, bound in (("parity", 0.0), ("equalized_odds", 0.1))
@@ -112,7 +112,7 @@ def test_models_of_one_table_share_trees_and_are_those_fitted_alone():
     LinearPost.fit_batch(together, [data, data])
     assert together[0].guesser_ is together[1].guesser_
     for model in together:
-        alone = LinearPost(**model.get_params()).fit(X, names, groups=groups)
+        alone = LinearPost(**model.get_params()).fit(X, names, sensitive_features=groups)
         np.testing.assert_array_equal(alone.predict_proba(X), model.predict_proba(X))
     assert together[0].structure() == together[1].structure()
     assert together[0].structure() != LinearPost(**TREES | {"max_depth": 2}).structure()
@@ -121,7 +121,9 @@ def test_models_of_one_table_share_trees_and_are_those_fitted_alone():
 def test_a_group_without_a_row_in_an_event_is_not_bounded():
     X, y, groups = draw_table(900, n_groups=3)
     y[groups[:, 0] == 2] = 0
-    model = LinearPost(criterion="equal_opportunity", bound=0.0, **TREES).fit(X, y, groups=groups)
+    model = LinearPost(criterion="equal_opportunity", bound=0.0, **TREES).fit(
+        X, y, sensitive_features=groups
+    )
     assert model.price_[0, :2].all()
     assert model.price_[0, 2] == 0
 
@@ -140,4 +142,4 @@ def test_a_group_without_a_row_in_an_event_is_not_bounded():
 def test_invalid_parameters_are_named(wrong, message):
     X, y, groups = draw_table(40)
     with pytest.raises(ConfigError, match=message):
-        LinearPost(**wrong).fit(X, y, groups=groups)
+        LinearPost(**wrong).fit(X, y, sensitive_features=groups)

@@ -66,7 +66,7 @@ def test_the_mixture_is_near_the_linear_programme_s(criterion):
     free = create("gbdt", **SATURATED["learner_parameters"]).fit(X, y)
     assert measure(free.predict(X), y, groups[:, 0], criterion) > 0.2
     model = create("reductions", criterion=criterion, bound=0.06, max_iter=4, **SATURATED)
-    positive = model.fit(X, y, groups=groups).predict_proba(X)[:, 1]
+    positive = model.fit(X, y, sensitive_features=groups).predict_proba(X)[:, 1]
     gap = model.report_["gap"]
     assert gap < 0.01
     assert measure(positive, y, groups[:, 0], criterion) <= 0.03 + gap + 1e-9
@@ -80,7 +80,7 @@ def test_the_mixture_is_near_the_linear_programme_s(criterion):
 def test_the_grid_s_is_the_most_accurate_within_the_bound(bound, nearest):
     X, y, groups = draw_cells()
     model = create("reductions", solver="grid_search", bound=bound, grid_size=9, **SATURATED)
-    decision = model.fit(X, y, groups=groups).predict(X)
+    decision = model.fit(X, y, sensitive_features=groups).predict(X)
     assert model.probability_.tolist() == [1.0]
     learner = create("gbdt", **SATURATED["learner_parameters"])
     grid = GridSearch(learner, DemographicParity(), grid_size=9)
@@ -108,7 +108,7 @@ def test_errors_have_the_objective_s_costs(solver, objective, costs):
     model = create(
         "reductions", objective=objective, solver=solver, bound=1.0, max_iter=2, **SATURATED
     )
-    positive = model.fit(X, y, groups=groups).predict_proba(X)[:, 1]
+    positive = model.fit(X, y, sensitive_features=groups).predict_proba(X)[:, 1]
     for kind in np.unique(X):
         rows = X[:, 0] == kind
         worth = false_negative * y[rows].sum() > false_positive * (1 - y[rows]).sum()
@@ -122,7 +122,7 @@ def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
     model = create(
         "reductions", learner=learner, learner_parameters=parameters, bound=0.02, max_iter=3
     )
-    model.fit(train.X, train.y, groups=train.groups)
+    model.fit(train.X, train.y, sensitive_features=train.groups)
     assert len(model.classifiers_) > 1
     loaded = load_model(model.save(tmp_path / "model"))
     assert loaded.predict_proba(train.X).tobytes() == model.predict_proba(train.X).tobytes()
@@ -133,7 +133,7 @@ def test_one_label_for_all_rows_is_a_classifier(tmp_path):
     X, y, groups = draw_cells(60)
     # Without a feature nothing can be learnt, and the game is between the two labels.
     model = create("reductions", bound=0.0, max_iter=2, **SATURATED)
-    model.fit(np.zeros_like(X), y, groups=groups)
+    model.fit(np.zeros_like(X), y, sensitive_features=groups)
     model.classifiers_, model.probability_ = (0, 1), np.array([0.25, 0.75])
     assert model.predict_proba(X)[:, 1].tolist() == [0.75] * 60
     loaded = load_model(model.save(tmp_path / "model"))
@@ -144,7 +144,7 @@ def test_draws_follow_the_row_ids():
     X, y, groups = draw_cells()
     names = np.where(y == 1, "yes", "no")
     model = create("reductions", bound=0.2, max_iter=4, **SATURATED)
-    model.fit(X, names, groups=groups)
+    model.fit(X, names, sensitive_features=groups)
     chance = model.predict_proba(X)[:, 1]
     assert ((chance > 0.1) & (chance < 0.9)).any()
     ids = np.random.default_rng(1).permutation(10 * len(X))[: len(X)]
@@ -160,8 +160,12 @@ def test_groups_are_crossed():
     X, y, group = draw_cells()
     other = np.random.default_rng(2).integers(3, size=len(y))
     settings = {"bound": 0.04, "max_iter": 4, **SATURATED}
-    both = create("reductions", **settings).fit(X, y, groups=np.column_stack([group, other]))
-    named = create("reductions", **settings).fit(X, y, groups=3 * group + other[:, None])
+    both = create("reductions", **settings).fit(
+        X, y, sensitive_features=np.column_stack([group, other])
+    )
+    named = create("reductions", **settings).fit(
+        X, y, sensitive_features=3 * group + other[:, None]
+    )
     np.testing.assert_array_equal(both.predict_proba(X), named.predict_proba(X))
     positive = both.predict_proba(X)[:, 1]
     reached = measure(positive, y, 3 * group[:, 0] + other, "parity")
@@ -187,11 +191,11 @@ def test_groups_are_crossed():
 def test_invalid_parameters_are_named(wrong, message):
     X, y, groups = draw_cells(40)
     with pytest.raises(ConfigError, match=message):
-        Reductions(**wrong).fit(X, y, groups=groups)
+        Reductions(**wrong).fit(X, y, sensitive_features=groups)
 
 
 @pytest.mark.parametrize("solver", ["exponentiated_gradient", "grid_search"])
 def test_one_group_alone_is_refused(solver):
     X, y, groups = draw_cells(40)
     with pytest.raises(DataError, match="in one group"):
-        Reductions(solver=solver).fit(X, y, groups=0 * groups)
+        Reductions(solver=solver).fit(X, y, sensitive_features=0 * groups)

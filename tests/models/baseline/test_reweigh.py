@@ -32,7 +32,9 @@ def test_reweighing_narrows_the_selection_gap():
         return abs(decision[sex == 0].mean() - decision[sex == 1].mean())
 
     plain = Reweigh(**settings).fit(
-        split.train.X, split.train.y, groups=np.zeros((1000, 1), dtype=np.int64)
+        split.train.X, split.train.y, sensitive_features=np.zeros((1000, 1), dtype=np.int64)
     )
-    weighed = Reweigh(**settings).fit(split.train.X, split.train.y, groups=split.train.groups)
+    weighed = Reweigh(**settings).fit(
+        split.train.X, split.train.y, sensitive_features=split.train.groups
+    )
     assert gap(weighed) < gap(plain)

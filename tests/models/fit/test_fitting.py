@@ -164,7 +164,7 @@ def test_a_rule_is_not_measured_on_the_validation_rows_that_it_was_made_from(tmp
     _, cell = number_cells(np.column_stack([part.group("origin"), part.y]))
     for others, held_out in StratifiedKFold(5, shuffle=True, random_state=0).split(cell, cell):
         rows = scored.take(others)
-        other = clone(rule).fit(rows.X, rows.y, groups=rows.groups)
+        other = clone(rule).fit(rows.X, rows.y, sensitive_features=rows.groups)
         decision = predict_part(other, scored.take(held_out)).decision
         np.testing.assert_array_equal(stored.decision[held_out], decision)
 

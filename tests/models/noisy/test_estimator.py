@@ -49,7 +49,12 @@ def make(approach, **changes):
 
 def table(model, part):
     """Return what its fit takes of a part."""
-    given = {"X": part.X, "y": part.y, "groups": part.groups, "true_groups": part.true_groups}
+    given = {
+        "X": part.X,
+        "y": part.y,
+        "sensitive_features": part.groups,
+        "true_groups": part.true_groups,
+    }
     return {key: value for key, value in given.items() if key in {"X", "y", *model.fit_takes}}
 
 
@@ -217,7 +222,7 @@ def test_the_noise_is_estimated_given_or_missing():
     assert weighted.joint_.sum() == pytest.approx(1)
     blind = make("dro")
     with pytest.raises(DataError, match="noise of the groups is unknown"):
-        blind.fit(part.X, part.y, groups=part.groups)
+        blind.fit(part.X, part.y, sensitive_features=part.groups)
 
 
 def test_groups_of_different_numbers():
@@ -229,7 +234,7 @@ def test_groups_of_different_numbers():
         confusion = (counts / counts.sum(axis=1, keepdims=True)).tolist()
         # Three noisy shares cannot be inverted into two unless they come from this confusion.
         model = make(approach, confusion=confusion)
-        model.fit(part.X, part.y, groups=part.groups)
+        model.fit(part.X, part.y, sensitive_features=part.groups)
         assert model.joint_.shape == (2, 3)
         assert model.constraints(part.X, part.y, part.groups).shape == (1, 2)
         assert model.cell_mass_.shape == (1, 2, 3, 4)
@@ -307,17 +312,17 @@ def test_rows_that_cannot_be_learnt_from():
     model = make("naive")
     three = np.arange(len(part.y)) % 3
     with pytest.raises(InputError, match="3 classes"):
-        model.fit(part.X, three, groups=part.groups)
+        model.fit(part.X, three, sensitive_features=part.groups)
     with pytest.raises(InputError, match="one class"):
-        model.fit(part.X, 0 * part.y, groups=part.groups)
+        model.fit(part.X, 0 * part.y, sensitive_features=part.groups)
     absent = np.where(part.groups == 1, 2, part.groups)
     with pytest.raises(DataError, match="group 1 has no training row"):
-        model.fit(part.X, part.y, groups=absent)
+        model.fit(part.X, part.y, sensitive_features=absent)
     with pytest.raises(DataError, match="true group '1' never occurs"):
         fit(Part(**{**vars(part), "true_groups": np.where(part.true_groups == 1, 2, 0)}), "dro")
     barren = np.where(part.groups[:, 0] == 1, 0, part.y)
     with pytest.raises(DataError, match="group 1 has no training row with the label 1"):
-        model.fit(part.X, barren, groups=part.groups)
+        model.fit(part.X, barren, sensitive_features=part.groups)
     # Under assignments it may be that no row of a noisy group has the label.
     fit(Part(**{**vars(part), "y": barren}), "soft_assignment")
 

@@ -72,7 +72,7 @@ def test_models_that_do_not_fit_at_once_train_in_turn(approach, monkeypatch):
     steps = []
     monkeypatch.setattr("fairfrontier.models.noisy.solver.BATCH_ENTRIES", 3 * 240 * 27)
     model = make(approach, level=0.1, iterations=20, **RATES)
-    data = {"X": part.X, "y": part.y, "groups": part.groups}
+    data = {"X": part.X, "y": part.y, "sensitive_features": part.groups}
     type(model).fit_batch([model], [data], progress=lambda *told: steps.append(told))
     np.testing.assert_allclose(model.trials_, whole.trials_, atol=1e-9)
     assert model.chosen_ == whole.chosen_

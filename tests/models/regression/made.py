@@ -97,7 +97,7 @@ def fit(y=None, **changes):
     target = target if y is None else y(target)
     kind = FairRegressionClassifier if target.dtype == np.int64 else FairRegression
     model = kind(**{"attribute": 1, "budget": 0.04, **SMALL, **changes})
-    return X, groups, model.fit(X, target, groups=groups)
+    return X, groups, model.fit(X, target, sensitive_features=groups)
 
 
 def classes(y):

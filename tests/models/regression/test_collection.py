@@ -53,11 +53,11 @@ def fit_both(client, rows, cuts=CUTS, **parameters):
     X, y, groups, weight = rows
     parameters = {**SMALL, **parameters}
     kind = FairRegressionClassifier if y.dtype == np.int64 else FairRegression
-    local = kind(**parameters).fit(X, y, groups=groups, sample_weight=weight)
+    local = kind(**parameters).fit(X, y, sensitive_features=groups, sample_weight=weight)
     spread = kind(**parameters).fit(
         cut(X, cuts),
         cut(y, cuts),
-        groups=cut(groups, cuts),
+        sensitive_features=cut(groups, cuts),
         sample_weight=None if weight is None else cut(weight, cuts),
         client=client,
     )
@@ -124,7 +124,7 @@ def test_the_result_is_that_of_one_process(client, parameters, to):
 def test_partitions_may_be_empty_permuted_and_on_any_number_of_workers(client):
     X, y, groups, weight = draw()
     order = np.concatenate([np.arange(171, 240), np.arange(70, 171), np.arange(70)])
-    local = FairRegression(**SMALL).fit(X, y, groups=groups, sample_weight=weight)
+    local = FairRegression(**SMALL).fit(X, y, sensitive_features=groups, sample_weight=weight)
     workers = sorted(client.nthreads())
     blocks = cut(X[order], (69, 101, 70))
     others = [cut(each[order], (69, 101, 70)) for each in (y, groups, weight)]
@@ -133,7 +133,7 @@ def test_partitions_may_be_empty_permuted_and_on_any_number_of_workers(client):
         spread = FairRegression(**SMALL).fit(
             da.concatenate(pieces),
             others[0],
-            groups=others[1],
+            sensitive_features=others[1],
             sample_weight=others[2],
             client=client,
         )
@@ -167,7 +167,9 @@ def test_rows_stay_where_they_are_and_predictions_are_made_there(client):
         return sum(totals.values())
 
     before = sent()
-    model = FairRegression(**{**SMALL, "iterations": 2}).fit(lazy, y, groups=groups, client=client)
+    model = FairRegression(**{**SMALL, "iterations": 2}).fit(
+        lazy, y, sensitive_features=groups, client=client
+    )
     assert sent() - before < X.nbytes / 8
     made = lazy.map_blocks(model.predict, drop_axis=1, meta=np.empty(0))
     np.testing.assert_allclose(client.compute(made).result(), model.predict(X), atol=1e-12)
@@ -175,15 +177,15 @@ def test_rows_stay_where_they_are_and_predictions_are_made_there(client):
 
 def test_blocks_are_computed_here_without_workers():
     X, y, groups, weight = draw()
-    local = FairRegression(**SMALL).fit(X, y, groups=groups, sample_weight=weight)
-    lazy = clone(local).fit(cut(X), y, groups=cut(groups), sample_weight=cut(weight))
+    local = FairRegression(**SMALL).fit(X, y, sensitive_features=groups, sample_weight=weight)
+    lazy = clone(local).fit(cut(X), y, sensitive_features=cut(groups), sample_weight=cut(weight))
     assert_same(local, lazy, X)
 
 
 def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client):
     X, y, groups, _ = draw()
-    local = FairRegression(**SMALL).fit(X, y, groups=groups)
-    same = FairRegression(**SMALL).fit(X, y, groups=groups, client=client)
+    local = FairRegression(**SMALL).fit(X, y, sensitive_features=groups)
+    same = FairRegression(**SMALL).fit(X, y, sensitive_features=groups, client=client)
     assert same.predict(X).tobytes() == local.predict(X).tobytes()
 
 
@@ -205,15 +207,17 @@ def test_faults_of_the_rows_are_told(client):
     X, y, groups, weight = draw()
     model = FairRegression(**SMALL)
     with pytest.raises(DataError, match="label_range"):
-        model.fit(cut(X), 2 * y, groups=groups, client=client)
+        model.fit(cut(X), 2 * y, sensitive_features=groups, client=client)
     with pytest.raises(DataError, match="cannot be matched"):
-        model.fit(cut(X), y[1:], groups=groups[1:], client=client)
+        model.fit(cut(X), y[1:], sensitive_features=groups[1:], client=client)
     with pytest.raises(DataError, match="one group"):
-        model.fit(cut(X), y, groups=0 * groups, client=client)
+        model.fit(cut(X), y, sensitive_features=0 * groups, client=client)
     with pytest.raises(InputError, match="zero"):
-        model.fit(cut(X), y, groups=groups, sample_weight=0 * weight, client=client)
+        model.fit(cut(X), y, sensitive_features=groups, sample_weight=0 * weight, client=client)
     with pytest.raises(DataError, match="between the two"):
-        FairRegression(**SMALL, loss="logistic").fit(cut(X), y, groups=groups, client=client)
+        FairRegression(**SMALL, loss="logistic").fit(
+            cut(X), y, sensitive_features=groups, client=client
+        )
 
 
 class Loss:
@@ -233,7 +237,7 @@ def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
     X, y, groups, weight = draw()
     # Without convergence there is progress to tell.
     model = FairRegression(**SMALL, schedule="theory")
-    local = clone(model).fit(X, y, groups=groups, sample_weight=weight)
+    local = clone(model).fit(X, y, sensitive_features=groups, sample_weight=weight)
     with open_threads(4) as client:
 
         def lose():
@@ -244,7 +248,7 @@ def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
         once = Loss(lose, 1)
         model.fit(
             *arguments[:2],
-            groups=arguments[2],
+            sensitive_features=arguments[2],
             sample_weight=arguments[3],
             client=client,
             progress=once,
@@ -255,7 +259,7 @@ def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
         with pytest.raises(ClusterError, match=r"lost a worker .* is gone"):
             model.fit(
                 *arguments[:2],
-                groups=arguments[2],
+                sensitive_features=arguments[2],
                 sample_weight=arguments[3],
                 client=client,
                 progress=Loss(lose, 2),
@@ -270,7 +274,7 @@ def test_a_worker_that_never_answers_ends_the_fit(client, monkeypatch):
     monkeypatch.setattr(executor, "TIMEOUT", 0.2)
     slow = cut(X).map_blocks(wait_a_while, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(ClusterError, match="no answer in time"):
-        FairRegression(**SMALL).fit(slow, y, groups=groups, client=client)
+        FairRegression(**SMALL).fit(slow, y, sensitive_features=groups, client=client)
 
 
 def wait_a_while(block):
@@ -293,22 +297,37 @@ def arm():
 def test_processes_agree_and_survive_the_death_of_one(parameters):
     X, y, groups, weight = draw()
     model = FairRegression(**{**SMALL, **parameters, "iterations": 2})
-    local = clone(model).fit(X, y, groups=groups, sample_weight=weight)
+    local = clone(model).fit(X, y, sensitive_features=groups, sample_weight=weight)
     with open_cluster(ClusterConfig(kind="local", workers=2, threads=1)) as client:
         client.wait_for_workers(2, timeout=120)
         arguments = (cut(X), cut(y), cut(groups), cut(weight), client)
-        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
+        model.fit(
+            *arguments[:2],
+            sensitive_features=arguments[2],
+            sample_weight=arguments[3],
+            client=client,
+        )
         assert_same(local, model, X)
         processes = client.run(os.getpid)
         killer = Timer(1.0, os.kill, (processes[min(processes)], signal.SIGKILL))
         killer.start()
-        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
+        model.fit(
+            *arguments[:2],
+            sensitive_features=arguments[2],
+            sample_weight=arguments[3],
+            client=client,
+        )
         killer.join()
         assert_same(local, model, X)
         client.wait_for_workers(2, timeout=120)
         client.run(arm, workers=[min(client.nthreads())])
         begun = time.monotonic()
-        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
+        model.fit(
+            *arguments[:2],
+            sensitive_features=arguments[2],
+            sample_weight=arguments[3],
+            client=client,
+        )
         assert_same(local, model, X)
         # The other was stuck where they were to meet, and nobody waited until it gave up.
         assert time.monotonic() - begun < MEETING

@@ -96,8 +96,8 @@ def test_rows_without_weight_do_not_count():
     weight[:40] = 0.0
     groups[:40] = 7
     make = {"budget": 0.04, **SMALL}
-    one = FairRegression(**make).fit(X, y, groups=groups, sample_weight=weight)
-    other = FairRegression(**make).fit(X[40:], y[40:], groups=groups[40:])
+    one = FairRegression(**make).fit(X, y, sensitive_features=groups, sample_weight=weight)
+    other = FairRegression(**make).fit(X[40:], y[40:], sensitive_features=groups[40:])
     np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-12)
     np.testing.assert_array_equal(one.levels_, [0, 1])
 
@@ -168,13 +168,13 @@ def test_splits_that_cannot_be_learnt_are_skipped_with_a_reason():
 def test_lopsided_losses_are_answered_by_the_envelope(tau):
     X, y, group = draw_rows(400)
     free = {"loss": "quantile", "shape": tau, "budget": 1.0}
-    model = FairRegression(**free).fit(X, y, groups=group[:, None])
+    model = FairRegression(**free).fit(X, y, sensitive_features=group[:, None])
     best = QuantileRegressor(quantile=tau, alpha=0.0, solver="highs").fit(X, y).predict(X)
     value = find_loss("quantile", tau).value
     least, constant = value(y, best).mean(), value(y, np.quantile(y, tau)).mean()
     # Rounding costs a part of a step; least squares ends at the constant and finds no gap.
     assert model.loss_ < least + 0.15 * (constant - least)
-    means = FairRegression(**free, oracle="ls").fit(X, y, groups=group[:, None])
+    means = FairRegression(**free, oracle="ls").fit(X, y, sensitive_features=group[:, None])
     assert means.loss_ > model.loss_ if tau == 0.9 else means.loss_ < constant
     assert means.gap_ < means.loss_
     assert not means.exact_
@@ -185,7 +185,7 @@ def test_bounded_group_loss_of_quantiles_by_a_learner_that_minimises_them():
     learner = QuantileRegressor(quantile=0.9, alpha=0.0, solver="highs")
     bounded = {"constraint": "bounded_group_loss", "loss": "quantile", "shape": 0.9, "budget": 1.0}
     losses = [
-        FairRegression(**bounded, learner=each).fit(X, y, groups=group[:, None]).loss_
+        FairRegression(**bounded, learner=each).fit(X, y, sensitive_features=group[:, None]).loss_
         for each in (learner, "linear")
     ]
     direct = find_loss("quantile", 0.9).value(y, learner.fit(X, y).predict(X).clip(0, 1)).mean()
@@ -205,7 +205,9 @@ def test_classifiers_predict_labels_and_not_their_probabilities(classifier, regr
     X, y, group = draw_rows(400)
     bounded = {"constraint": "bounded_group_loss", "loss": "square", "budget": 1.0}
     models = [
-        FairRegression(**bounded, oracle=oracle, learner=each).fit(X, y, groups=group[:, None])
+        FairRegression(**bounded, oracle=oracle, learner=each).fit(
+            X, y, sensitive_features=group[:, None]
+        )
         for oracle, each in (("lr", classifier), ("ls", regressor))
     ]
     assert models[0].loss_ < 1.1 * models[1].loss_
@@ -217,14 +219,14 @@ def test_weights_that_are_shares_are_refused():
     for constraint in ("statistical_parity", "bounded_group_loss"):
         with pytest.raises(DataError, match="numbers of rows"):
             FairRegression(constraint=constraint).fit(
-                X, y, groups=group[:, None], sample_weight=np.full(60, 1 / 60)
+                X, y, sensitive_features=group[:, None], sample_weight=np.full(60, 1 / 60)
             )
 
 
 def test_budgets_are_counted_by_codes_and_not_by_places():
     X, y, group = draw_rows(240)
     make = {"budget": [0.3, 0.0, 0.2], **SMALL}
-    model = FairRegression(**make).fit(X, y, groups=2 * group[:, None])
+    model = FairRegression(**make).fit(X, y, sensitive_features=2 * group[:, None])
     terms = model.setting().find_terms(model.levels_)
     np.testing.assert_array_equal(terms["budget"], [0.3, 0.2])
     assert model.group_value_.max() > 0.1

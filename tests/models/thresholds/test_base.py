@@ -39,10 +39,12 @@ def test_columns_are_chosen_by_number():
 
 def test_rows_without_a_group_are_refused():
     score, y = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
-    rule = create("group_thresholds", randomized=False).fit(score, y, groups=[0, 0, 1, 1])
-    assert rule.predict(score, groups=[0, 0, 1, 1]).shape == (4,)
+    rule = create("group_thresholds", randomized=False).fit(
+        score, y, sensitive_features=[0, 0, 1, 1]
+    )
+    assert rule.predict(score, sensitive_features=[0, 0, 1, 1]).shape == (4,)
     with pytest.raises(InputError):
-        rule.predict(score, groups=[0])
+        rule.predict(score, sensitive_features=[0])
 
 
 def test_scores_become_signed():

@@ -24,28 +24,30 @@ def rates(chance, y, code):
 def test_rates_differ_by_the_bound_at_most(criterion, randomized):
     score, y, groups = make_rows()
     model = GroupThresholds(criterion=criterion, bound=0.05, randomized=randomized)
-    chance = model.fit(score, y, groups=groups).predict_proba(score, groups=groups)[:, 1]
+    chance = model.fit(score, y, sensitive_features=groups).predict_proba(
+        score, sensitive_features=groups
+    )[:, 1]
     found = rates(chance, y, groups @ [3, 1])[:, BOUNDED[criterion]]
     gaps = np.ptp(found, axis=0)
     gap = gaps.mean() if criterion == "average_odds" else gaps.max()
     assert gap <= 0.05 + 1e-12
     assert gap == pytest.approx(model.result_["gap"])
-    assert model.score(score, y, groups=groups) == pytest.approx(model.result_["value"])
+    assert model.score(score, y, sensitive_features=groups) == pytest.approx(model.result_["value"])
     assert set(np.unique(chance)) <= {0.0, 1.0} or randomized
 
 
 def test_one_attribute_of_two_makes_the_groups():
     score, y, groups = make_rows()
-    model = GroupThresholds(attributes=0).fit(score, y, groups=groups)
+    model = GroupThresholds(attributes=0).fit(score, y, sensitive_features=groups)
     assert len(model.cells_) == 2
-    chance = model.predict_proba(score, groups=groups)[:, 1]
+    chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
     assert np.ptp(rates(chance, y, groups[:, 0])[:, 0]) < 1e-12
 
 
 def test_calibrated_scores_stand_for_labels():
     score, _, groups = make_rows()
-    model = GroupThresholds(criterion="equal_opportunity").fit(score, groups=groups)
-    chance = model.predict_proba(score, groups=groups)[:, 1]
+    model = GroupThresholds(criterion="equal_opportunity").fit(score, sensitive_features=groups)
+    chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
     code = groups @ [3, 1]
     expected = [np.average(chance[code == k], weights=score[code == k]) for k in range(6)]
     assert np.ptp(expected) < 1e-12
@@ -58,9 +60,9 @@ def test_smoothed_labels_serve_fresh_rows_better_when_rows_are_few():
     def reach(labels, seed):
         score, y, groups = make_rows(120, seed=seed)
         model = GroupThresholds(criterion="equal_opportunity", attributes=0, labels=labels)
-        model.fit(score, y, groups=groups)
-        chance = model.predict_proba(fresh[0], groups=fresh[2])[:, 1]
-        return model.score(fresh[0], fresh[1], groups=fresh[2]), np.ptp(
+        model.fit(score, y, sensitive_features=groups)
+        chance = model.predict_proba(fresh[0], sensitive_features=fresh[2])[:, 1]
+        return model.score(fresh[0], fresh[1], sensitive_features=fresh[2]), np.ptp(
             rates(chance, fresh[1], code)[:, 1]
         )
 
@@ -78,7 +80,9 @@ def test_costs_move_the_thresholds():
     for miss in (0.2, 1.0, 5.0):
         costs = {"costs": {"false_positive": 1.0, "false_negative": miss}}
         model = GroupThresholds(objective=costs, randomized=False, bound=0.1)
-        chance = model.fit(score, y, groups=groups).predict_proba(score, groups=groups)[:, 1]
+        chance = model.fit(score, y, sensitive_features=groups).predict_proba(
+            score, sensitive_features=groups
+        )[:, 1]
         chosen.append(chance.mean())
         cost = np.mean(np.where(y == 1, miss * (1 - chance), chance))
         assert model.result_["value"] == pytest.approx(-cost)
@@ -87,9 +91,11 @@ def test_costs_move_the_thresholds():
 
 def test_all_or_none_holds_for_scores_that_were_not_seen():
     score, groups = np.array([0.4, 0.5, 0.6, 0.7]), np.array([0, 0, 1, 1])
-    model = GroupThresholds(bound=1.0).fit(score, np.array([0, 0, 1, 1]), groups=groups)
+    model = GroupThresholds(bound=1.0).fit(score, np.array([0, 0, 1, 1]), sensitive_features=groups)
     asked = np.array([1.0, 1.0, 0.0, 0.0])
-    np.testing.assert_array_equal(model.predict_proba(asked, groups=groups)[:, 1], [0, 0, 1, 1])
+    np.testing.assert_array_equal(
+        model.predict_proba(asked, sensitive_features=groups)[:, 1], [0, 0, 1, 1]
+    )
     assert np.isfinite(model.rule_.threshold).all()
 
 
@@ -97,19 +103,19 @@ def test_all_or_none_holds_for_scores_that_were_not_seen():
 def test_unseen_groups_are_refused_or_pooled(randomized):
     score, y, groups = make_rows(2000)
     seen = groups[:, 1] < 2
-    asked = {"groups": groups[~seen]}
+    asked = {"sensitive_features": groups[~seen]}
     options = {"attributes": 1, "bound": 0.02, "randomized": randomized}
-    model = GroupThresholds(**options).fit(score[seen], y[seen], groups=groups[seen])
+    model = GroupThresholds(**options).fit(score[seen], y[seen], sensitive_features=groups[seen])
     with pytest.raises(DataError, match=r"\[2\]"):
         model.predict_proba(score[~seen], **asked)
     pooled = GroupThresholds(**options, unseen="pooled")
-    pooled.fit(score[seen], y[seen], groups=groups[seen])
+    pooled.fit(score[seen], y[seen], sensitive_features=groups[seen])
     np.testing.assert_array_equal(
-        pooled.predict_proba(score[seen], groups=groups[seen]),
-        model.predict_proba(score[seen], groups=groups[seen]),
+        pooled.predict_proba(score[seen], sensitive_features=groups[seen]),
+        model.predict_proba(score[seen], sensitive_features=groups[seen]),
     )
     everyone = np.full((int(seen.sum()), 2), 2)
-    reached = pooled.predict_proba(score[seen], groups=everyone)[:, 1].mean()
+    reached = pooled.predict_proba(score[seen], sensitive_features=everyone)[:, 1].mean()
     own = np.array(pooled.result_["rates"])[:, 0]
     assert own.min() - 1e-3 <= reached <= own.max() + 1e-3
 
@@ -117,10 +123,12 @@ def test_unseen_groups_are_refused_or_pooled(randomized):
 def test_rows_of_one_class_have_no_error_rate():
     score, y, groups = make_rows()
     y = np.where(groups[:, 0] == 1, 1, y)
-    GroupThresholds(attributes=0).fit(score, y, groups=groups)
+    GroupThresholds(attributes=0).fit(score, y, sensitive_features=groups)
     for criterion in ("predictive_equality", "equalized_odds"):
         with pytest.raises(InputError, match=r"one class"):
-            GroupThresholds(attributes=0, criterion=criterion).fit(score, y, groups=groups)
+            GroupThresholds(attributes=0, criterion=criterion).fit(
+                score, y, sensitive_features=groups
+            )
 
 
 @pytest.mark.parametrize(
@@ -140,4 +148,4 @@ def test_rows_of_one_class_have_no_error_rate():
 def test_parameters_that_cannot_be(name, value):
     score, y, groups = make_rows(60)
     with pytest.raises(ConfigError, match=name):
-        GroupThresholds(**{name: value}).fit(score, y, groups=groups)
+        GroupThresholds(**{name: value}).fit(score, y, sensitive_features=groups)

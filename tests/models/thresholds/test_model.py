@@ -47,7 +47,7 @@ def test_any_model_is_post_processed(model, split, method):
     if method in ("group_thresholds", "randomized_threshold"):
         assert rows[key] < plain[key]
         fresh = split.calibration
-        decided = chain.predict_proba(fresh.X, groups=fresh.groups)[:, 1]
+        decided = chain.predict_proba(fresh.X, sensitive_features=fresh.groups)[:, 1]
         rates = [decided[fresh.group("origin") == code].mean() for code in range(3)]
         assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
 
@@ -62,7 +62,7 @@ def test_groups_without_calibration_rows_are_refused_or_pooled(model, split):
         post_process(model, short, "hardt", attributes="origin")
     assert "unseen" not in refused.value.mend
     chain = post_process(model, short, "group_thresholds", attributes="origin", unseen="pooled")
-    chosen = chain.predict_proba(split.test.X, groups=split.test.groups)[:, 1]
+    chosen = chain.predict_proba(split.test.X, sensitive_features=split.test.groups)[:, 1]
     assert 0 < chosen[split.test.group("origin") == 2].mean() < 1
 
 
@@ -126,14 +126,15 @@ def test_the_group_is_named_whatever_is_wrong_with_it(scored, method, chosen, ce
 def test_draws_belong_to_rows(model, split):
     chain = post_process(model, split, attributes="origin", random_state=5)
     part = split.test
-    whole = chain.predict(part.X, groups=part.groups, ids=part.ids)
+    whole = chain.predict(part.X, sensitive_features=part.groups, ids=part.ids)
     order = np.random.default_rng(0).permutation(part.n_samples)
     some = order[:40]
     np.testing.assert_array_equal(
-        chain.predict(part.X[some], groups=part.groups[some], ids=part.ids[some]), whole[some]
+        chain.predict(part.X[some], sensitive_features=part.groups[some], ids=part.ids[some]),
+        whole[some],
     )
     with pytest.raises(ConfigError, match="no ids"):
-        chain.predict(part.X, groups=part.groups)
+        chain.predict(part.X, sensitive_features=part.groups)
 
 
 def test_equals_the_parts_put_together_by_hand(split):
@@ -141,10 +142,10 @@ def test_equals_the_parts_put_together_by_hand(split):
     chain = post_process(model, split, attributes="origin", width=0.2, rate=0.4)
     fresh, part = split.calibration, split.test
     rule = create("randomized_threshold", attributes=0, width=0.2, rate=0.4)
-    rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, groups=fresh.groups)
+    rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, sensitive_features=fresh.groups)
     np.testing.assert_array_equal(
-        chain.predict_proba(part.X, groups=part.groups),
-        rule.predict_proba(model.predict_proba(part.X)[:, 1], groups=part.groups),
+        chain.predict_proba(part.X, sensitive_features=part.groups),
+        rule.predict_proba(model.predict_proba(part.X)[:, 1], sensitive_features=part.groups),
     )
 
 
@@ -167,4 +168,4 @@ def test_names_are_refused_where_columns_are_meant(model, split):
     fresh = split.calibration
     rule = create("randomized_threshold", attributes="origin")
     with pytest.raises(ConfigError, match="takes groups by column number"):
-        rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, groups=fresh.groups)
+        rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, sensitive_features=fresh.groups)

@@ -43,8 +43,8 @@ def test_gaps_grow_less_on_fresh_rows_when_groups_are_pooled(criterion, effect):
         decided = [(fresh[0] >= 0.5).astype(float)]
         for below in (0, 1000):
             model = GroupThresholds(criterion=criterion, pool_below=below)
-            model.fit(score, y, groups=groups)
-            decided.append(model.predict_proba(fresh[0], groups=fresh[2])[:, 1])
+            model.fit(score, y, sensitive_features=groups)
+            decided.append(model.predict_proba(fresh[0], sensitive_features=fresh[2])[:, 1])
         found.append([measure_gaps(h, *fresh[1:], criterion) for h in decided])
     before, alone, pooled = np.mean(found, axis=0)
     # Sexes hardly differed: each group for itself, they do.
@@ -111,16 +111,17 @@ def test_groups_with_enough_rows_leave_all_as_it_is():
     rng = np.random.default_rng(1)
     score, y, groups = draw(3000, rng, 0.6)
     one, other = (
-        GroupThresholds(pool_below=below).fit(score, y, groups=groups) for below in (0, 20)
+        GroupThresholds(pool_below=below).fit(score, y, sensitive_features=groups)
+        for below in (0, 20)
     )
     assert other.result_ == one.result_
     assert one.result_["pooled"] == [0.0] * 8
     np.testing.assert_array_equal(one.rule_.threshold, other.rule_.threshold)
-    some = GroupThresholds(pool_below=600).fit(score, y, groups=groups)
+    some = GroupThresholds(pool_below=600).fit(score, y, sensitive_features=groups)
     small = np.array(some.result_["rows"]) < 600
     assert ((np.array(some.result_["pooled"]) > 0) == small).all()
     # Rates are those of the fitted rows, which pooled groups need not share.
-    h = some.predict_proba(score, groups=groups)[:, 1]
+    h = some.predict_proba(score, sensitive_features=groups)[:, 1]
     assert some.result_["gap"] == pytest.approx(measure_gaps(h, y, groups, "parity")[2])
     assert some.result_["gap"] > 0.01
 

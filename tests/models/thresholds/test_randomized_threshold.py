@@ -22,14 +22,14 @@ TRAIN, CHECK, TEST = (make_part(0), make_part(1, 2000, "validation"), make_part(
 
 
 def fit(part: Part = TRAIN, y=True, **parameters) -> RandomizedThreshold:
-    keywords = {"validation": parameters.pop("validation", None), "groups": part.groups}
+    keywords = {"validation": parameters.pop("validation", None), "sensitive_features": part.groups}
     model = create("randomized_threshold", **parameters)
     return model.fit(part.X, part.y if y else None, sample_weight=part.weight, **keywords)
 
 
 def rates(model: RandomizedThreshold, part: Part) -> np.ndarray:
     """Return E[h | sex, race]."""
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     cell = part.groups @ [3, 1]
     return np.bincount(cell, part.weight * h, 6) / np.bincount(cell, part.weight, 6)
 
@@ -56,7 +56,7 @@ def test_rates_are_those_of_the_fitted_rows_by_cell(criterion, width):
 
 def test_parity_on_one_attribute_leaves_the_other_alone():
     model = fit(attributes=0, width=0.05, rate=0.4)
-    h = model.predict_proba(TRAIN.X, groups=TRAIN.groups)[:, 1]
+    h = model.predict_proba(TRAIN.X, sensitive_features=TRAIN.groups)[:, 1]
     by = [[h[TRAIN.groups[:, j] == k].mean() for k in range(3 if j else 2)] for j in range(2)]
     assert by[0] == pytest.approx([0.4, 0.4])
     assert np.ptp(by[1]) > 0.02
@@ -71,7 +71,7 @@ def test_budget_leaves_room():
 
 
 def expected_accuracy(model: RandomizedThreshold, part: Part) -> float:
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     return float(np.average(np.where(part.y == 1, h, 1 - h), weights=part.weight))
 
 
@@ -107,7 +107,7 @@ def make_rare(seed: int, n: int, name: str = "train") -> Part:
 
 def measure(objective, model: RandomizedThreshold, part: Part) -> float:
     """Return the expected objective of decisions, of costs the share that is saved."""
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     positive, negative = part.weight * part.y, part.weight * (1 - part.y)
     missed, alarmed = positive @ (1 - h), negative @ h
     if objective == "balanced_accuracy":
@@ -168,7 +168,7 @@ def test_where_the_budget_binds_nothing_the_best_cut_is_left(criterion, solver):
         width=1e-4, objective="balanced_accuracy",
     )  # fmt: skip
     cut = choose_cut(part.X[:, 0], part.y, part.weight, "balanced_accuracy")
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     assert np.abs(h - (part.X[:, 0] >= cut)).mean() < 0.002
 
 
@@ -214,7 +214,7 @@ def test_width_0_tosses_coins_at_scores():
     coarse = replace(TRAIN, X=np.round(TRAIN.X, 1))
     model = fit(coarse, width=0, rate=0.35)
     assert rates(model, coarse) == pytest.approx(np.full(6, 0.35))
-    h = model.predict_proba(coarse.X, groups=coarse.groups)[:, 1]
+    h = model.predict_proba(coarse.X, sensitive_features=coarse.groups)[:, 1]
     assert len(set(np.unique(h)) - {0.0, 1.0}) == 6
 
 
@@ -235,14 +235,16 @@ def test_calibration_mends_squeezed_scores(kind, tmp_path):
     assert (np.diff(model.calibration_.apply(np.linspace(-1, 1, 50))) >= 0).all()
     assert rates(model, squeezed) == pytest.approx(np.full(6, 0.3))
     loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
-    answers = [each.predict_proba(squeezed.X, groups=TRAIN.groups) for each in (model, loaded)]
+    answers = [
+        each.predict_proba(squeezed.X, sensitive_features=TRAIN.groups) for each in (model, loaded)
+    ]
     assert answers[0].tobytes() == answers[1].tobytes()
-    plain = model.set_params(calibrate=None).fit(squeezed.X, groups=squeezed.groups)
+    plain = model.set_params(calibrate=None).fit(squeezed.X, sensitive_features=squeezed.groups)
     assert plain.calibration_ is None
 
 
 def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     found = []
     for k in range(3):
         held = part.groups[:, 1] == k
@@ -254,7 +256,7 @@ def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
 def test_a_rule_within_subgroups_comes_back(attributes, within, tmp_path):
     model = fit(criterion="covariance", attributes=attributes, within=within)
     back = load_model(model.save(tmp_path / "rule"))
-    given = {"X": TRAIN.X, "groups": TRAIN.groups}
+    given = {"X": TRAIN.X, "sensitive_features": TRAIN.groups}
     assert np.array_equal(back.predict_proba(**given), model.predict_proba(**given))
 
 
@@ -270,13 +272,13 @@ def test_covariance_within_subgroups():
     named = fit(criterion="covariance", within=[1], width=0.1, budget=0.01)
     assert named.rule_.to_json() == model.rule_.to_json()
     alone = fit(criterion="covariance", attributes=0, width=0.1)
-    h = alone.predict_proba(TRAIN.X, groups=TRAIN.groups)[:, 1]
+    h = alone.predict_proba(TRAIN.X, sensitive_features=TRAIN.groups)[:, 1]
     assert np.cov(h, TRAIN.groups[:, 0])[0, 1] == pytest.approx(0, abs=1e-9)
 
 
 def estimated(model: RandomizedThreshold, part: Part) -> np.ndarray:
     """Return the true and false positive rates by sex, as the scores estimate them."""
-    h, p = model.predict_proba(part.X, groups=part.groups)[:, 1], part.X[:, 0]
+    h, p = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1], part.X[:, 0]
     sex = part.groups[:, 0]
     return np.array(
         [
@@ -312,7 +314,9 @@ def test_other_criteria_choose_by_accuracy_too(criterion, columns, tmp_path):
     loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
     assert loaded.rate_ == model.rate_
     assert loaded.candidates_.equals(table)
-    answers = [each.predict_proba(TEST.X, groups=TEST.groups) for each in (model, loaded)]
+    answers = [
+        each.predict_proba(TEST.X, sensitive_features=TEST.groups) for each in (model, loaded)
+    ]
     assert answers[0].tobytes() == answers[1].tobytes()
     given = fit(part, criterion=criterion, attributes=0, width=model.width_, rate=model.rate_)
     assert given.rule_.to_json() == model.rule_.to_json()
@@ -320,23 +324,27 @@ def test_other_criteria_choose_by_accuracy_too(criterion, columns, tmp_path):
 
 def test_decisions_depend_on_seed_row_score_and_group_alone():
     model = fit(width=0.5, rate=0.3)
-    whole = model.predict(TEST.X, groups=TEST.groups, ids=TEST.ids)
+    whole = model.predict(TEST.X, sensitive_features=TEST.groups, ids=TEST.ids)
     order = np.random.default_rng(0).permutation(TEST.n_samples)
     moved = TEST.take(order)
     np.testing.assert_array_equal(
-        model.predict(moved.X, groups=moved.groups, ids=moved.ids), whole[order]
+        model.predict(moved.X, sensitive_features=moved.groups, ids=moved.ids), whole[order]
     )
     chunks = [TEST.take(rows) for rows in np.array_split(np.arange(TEST.n_samples), 7)]
-    pieces = [model.predict(each.X, groups=each.groups, ids=each.ids) for each in chunks]
+    pieces = [
+        model.predict(each.X, sensitive_features=each.groups, ids=each.ids) for each in chunks
+    ]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
-    probability = model.predict_proba(TEST.X, groups=TEST.groups)[:, 1]
+    probability = model.predict_proba(TEST.X, sensitive_features=TEST.groups)[:, 1]
     assert abs(whole.mean() - probability.mean()) < 0.03
-    other = model.set_params(random_state=1).predict(TEST.X, groups=TEST.groups, ids=TEST.ids)
+    other = model.set_params(random_state=1).predict(
+        TEST.X, sensitive_features=TEST.groups, ids=TEST.ids
+    )
     assert 0.05 < np.mean(other != whole) < 0.6
-    renamed = model.predict(TEST.X, groups=TEST.groups, ids=TEST.ids + 1)
+    renamed = model.predict(TEST.X, sensitive_features=TEST.groups, ids=TEST.ids + 1)
     assert (renamed != other).any()
     with pytest.raises(ConfigError, match="no ids"):
-        model.predict(TEST.X, groups=TEST.groups)
+        model.predict(TEST.X, sensitive_features=TEST.groups)
 
 
 def test_a_group_without_validation_rows_is_named():
@@ -353,7 +361,7 @@ def test_an_unknown_group_is_refused():
     few = TRAIN.take(np.flatnonzero(TRAIN.groups[:, 1] < 2))
     model = fit(few, width=0.1, rate=0.3)
     with pytest.raises(DataError, match=r"without a row of the group \[0, 2\]"):
-        model.predict_proba(TEST.X, groups=TEST.groups)
+        model.predict_proba(TEST.X, sensitive_features=TEST.groups)
     with pytest.raises(DataError, match="without a row"):
         fit(few, validation=CHECK)
 

@@ -193,7 +193,7 @@ SPLIT = Split("made", 0, "binary", ("score",), {}, {}, train=make_part(), digest
 def fit(**parameters):
     part = SPLIT.train
     model = create("randomized_threshold", random_state=3, **parameters)
-    return model.fit(part.X, part.y, groups=part.groups)
+    return model.fit(part.X, part.y, sensitive_features=part.groups)
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,12 @@ def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
     (batch,) = ScoreTable(tmp_path / "new.csv", read).batches()
     code = book.encode(batch.cell, batch.levels, "new.csv")
     h = decide_rows(book, batch.score, code)
-    np.testing.assert_array_equal(h, model.predict_proba(part.X, groups=part.groups)[:, 1])
     np.testing.assert_array_equal(
-        book.decide(h, batch.ids), model.predict(part.X, groups=part.groups, ids=part.ids)
+        h, model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
+    )
+    np.testing.assert_array_equal(
+        book.decide(h, batch.ids),
+        model.predict(part.X, sensitive_features=part.groups, ids=part.ids),
     )
     assert sum(each.n for each in book.thresholds) == book.input.rows == SPLIT.train.n_samples
     assert [each.rate for each in book.thresholds] == pytest.approx(model.result_["rates"])
@@ -254,7 +257,9 @@ def test_calibrated_scores_have_no_place_in_a_rulebook():
 )
 def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
     part, fresh = SPLIT.train, make_part(1, 400)
-    model = create(method, random_state=3, **parameters).fit(part.X, part.y, groups=part.groups)
+    model = create(method, random_state=3, **parameters).fit(
+        part.X, part.y, sensitive_features=part.groups
+    )
     export_rulebook(model, SPLIT).write(tmp_path / "thresholds.json")
     book = read_rulebook(tmp_path / "thresholds.json")
     names = np.stack([np.array(fresh.attributes[name])[fresh.group(name)]
@@ -262,8 +267,10 @@ def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
     cells, cell = np.unique(names, axis=0, return_inverse=True)
     code = book.encode(cell.reshape(-1), tuple(map(tuple, cells.tolist())), "new.csv")
     h = decide_rows(book, fresh.X[:, 0], code)
-    np.testing.assert_array_equal(h, model.predict_proba(fresh.X, groups=fresh.groups)[:, 1])
-    decided = model.predict(fresh.X, groups=fresh.groups, ids=fresh.ids)
+    np.testing.assert_array_equal(
+        h, model.predict_proba(fresh.X, sensitive_features=fresh.groups)[:, 1]
+    )
+    decided = model.predict(fresh.X, sensitive_features=fresh.groups, ids=fresh.ids)
     np.testing.assert_array_equal(book.decide(h, fresh.ids), decided)
     assert 0 < decided.mean() < 1
     assert book.target.criterion == parameters.get("criterion", "parity")
@@ -299,9 +306,9 @@ def test_the_facts_of_a_document_are_those_of_its_rows(method, parameters, weigh
     part, target = SPLIT.train, {}
     weight = 1.0 + part.ids % 3 if weighted else np.ones(part.n_samples)
     model = create(method, **parameters)
-    model.fit(part.X, part.y, groups=part.groups, sample_weight=weight)
+    model.fit(part.X, part.y, sensitive_features=part.groups, sample_weight=weight)
     book = export_rulebook(model, SPLIT)
-    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     code = model.encode(part.groups)
     assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
     assert book.input.rows == part.n_samples
@@ -321,9 +328,9 @@ def test_the_facts_of_a_document_are_those_of_its_rows(method, parameters, weigh
 def test_a_rule_chosen_on_validation_rows_states_theirs():
     part, other = SPLIT.train, make_part(4, 700)
     model = create("reject_option", attributes=0)
-    model.fit(part.X, part.y, groups=part.groups, validation=other)
+    model.fit(part.X, part.y, sensitive_features=part.groups, validation=other)
     book = export_rulebook(model, SPLIT)
-    decided = model.predict(other.X, groups=other.groups)
+    decided = model.predict(other.X, sensitive_features=other.groups)
     code = other.groups[:, 0]
     assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
     expected = [decided[code == k].mean() for k in range(2)]
@@ -333,7 +340,7 @@ def test_a_rule_chosen_on_validation_rows_states_theirs():
 @pytest.mark.parametrize("method", ["hardt", "reject_option"])
 def test_groups_without_a_threshold_are_refused_or_decided_as_another(method):
     part = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") < 2))
-    model = create(method, attributes=1).fit(part.X, part.y, groups=part.groups)
+    model = create(method, attributes=1).fit(part.X, part.y, sensitive_features=part.groups)
     rows = np.zeros(2, dtype=np.int64)
     with pytest.raises(DataError, match="the group race=C"):
         export_rulebook(model, SPLIT).encode(rows, (("C",),), "new.csv")
@@ -346,17 +353,17 @@ def test_flipped_decisions_have_no_place_in_a_rulebook():
     part = SPLIT.train
     y = np.where(part.groups[:, 0] == 1, 1 - part.y, part.y)
     told = r"above thresholds, but this hardt flips decisions\. Fit without flip\."
-    model = create("hardt", attributes=0, flip=True).fit(part.X, y, groups=part.groups)
+    model = create("hardt", attributes=0, flip=True).fit(part.X, y, sensitive_features=part.groups)
     with pytest.raises(ConfigError, match=told):
         export_rulebook(PostProcessed(None, model), SPLIT)
-    model.fit(part.X, part.y, groups=part.groups)
+    model.fit(part.X, part.y, sensitive_features=part.groups)
     assert export_rulebook(PostProcessed(None, model), SPLIT).rule.formula == MIXTURE
 
 
 @pytest.mark.parametrize("method", ["hardt", "reject_option"])
 def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method, tmp_path):
     part = SPLIT.train
-    model = create(method, attributes=0).fit(part.X, part.y, groups=part.groups)
+    model = create(method, attributes=0).fit(part.X, part.y, sensitive_features=part.groups)
     folder = model.save(tmp_path / "model")
     assert export_rulebook(load_model(folder), SPLIT) == export_rulebook(model, SPLIT)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -364,8 +371,8 @@ def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method
     (folder / "manifest.json").write_text(json.dumps(manifest))
     back = load_model(folder)
     np.testing.assert_array_equal(
-        back.predict_proba(part.X, groups=part.groups),
-        model.predict_proba(part.X, groups=part.groups),
+        back.predict_proba(part.X, sensitive_features=part.groups),
+        model.predict_proba(part.X, sensitive_features=part.groups),
     )
     with pytest.raises(ConfigError, match=f"this {method} was saved without. Fit it again"):
         export_rulebook(back, SPLIT)
@@ -374,21 +381,21 @@ def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method
 def test_pooled_thresholds_are_for_groups_that_were_not_seen():
     part = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") < 2))
     model = create("group_thresholds", attributes=1, unseen="pooled")
-    model.fit(part.X, part.y, groups=part.groups)
+    model.fit(part.X, part.y, sensitive_features=part.groups)
     book = export_rulebook(model, SPLIT)
     assert book.cells == (("A",), ("B",), ("(unseen)",))
     asked = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") == 2))
     code = book.encode(np.zeros(asked.n_samples, dtype=np.int64), (("C",),), "new.csv")
     np.testing.assert_array_equal(
         decide_rows(book, asked.X[:, 0], code),
-        model.predict_proba(asked.X, groups=asked.groups)[:, 1],
+        model.predict_proba(asked.X, sensitive_features=asked.groups)[:, 1],
     )
     assert export_rulebook(model, SPLIT, unseen="B").encode(code * 0, (("C",),), "").max() == 1
 
 
 def test_other_processors_and_other_groups_are_refused():
     part = SPLIT.train
-    other = create("shift_inference").fit(part.X, part.y, groups=part.groups)
+    other = create("shift_inference").fit(part.X, part.y, sensitive_features=part.groups)
     with pytest.raises(ConfigError, match="ShiftInference has another rule"):
         export_rulebook(PostProcessed(None, other), SPLIT)
     with pytest.raises(ConfigError, match="LogisticRegression has another rule"):

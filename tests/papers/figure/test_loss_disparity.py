@@ -142,7 +142,9 @@ def test_standard_errors_of_differences_row_by_row(weighted):
         train, test = split.train, split.test
         fitted = [
             create("linear_regression").fit(train.X, train.y, sample_weight=train.weight),
-            create("seo").fit(train.X, train.y, groups=train.groups, sample_weight=train.weight),
+            create("seo").fit(
+                train.X, train.y, sensitive_features=train.groups, sample_weight=train.weight
+            ),
         ]
         first, second = (np.abs(test.y - model.predict(test.X)) for model in fitted)
         mean = np.average(second - first, weights=test.weight)

@@ -66,8 +66,10 @@ def test_every_point_is_what_the_estimator_would_decide(plain, parts):
             width=processor.width_,
             rate=processor.rate_,
             budget=float(curve.swept[place]),
-        ).fit(parts["calibration"].score, groups=parts["calibration"].code[:, None])
-        h = fresh.predict_proba(parts["test"].score, groups=parts["test"].code[:, None])[:, 1]
+        ).fit(parts["calibration"].score, sensitive_features=parts["calibration"].code[:, None])
+        h = fresh.predict_proba(
+            parts["test"].score, sensitive_features=parts["test"].code[:, None]
+        )[:, 1]
         found = (curve.bias[place], curve.accuracy[place])
         assert found == pytest.approx(measure_decision(parts["test"], h))
 
@@ -76,9 +78,11 @@ def test_scores_are_calibrated_where_the_estimator_does(parts):
     rows = parts["calibration"]
     processor = RandomizedThreshold(
         attributes=0, scale="signed", width=0.3, rate=0.3, calibrate="isotonic"
-    ).fit(rows.score, rows.y, groups=rows.code[:, None])
+    ).fit(rows.score, rows.y, sensitive_features=rows.code[:, None])
     curve = trace_thresholds(processor, rows, parts["test"])
-    h = processor.predict_proba(parts["test"].score, groups=parts["test"].code[:, None])[:, 1]
+    h = processor.predict_proba(
+        parts["test"].score, sensitive_features=parts["test"].code[:, None]
+    )[:, 1]
     found = (curve.bias[0], curve.accuracy[0])
     assert found == pytest.approx(measure_decision(parts["test"], h))
 

@@ -30,7 +30,7 @@ PART = MADE.train
 
 def fit(part=PART, **parameters):
     model = create("adversarial_debiasing", **{**SMALL, **parameters})
-    return model.fit(part.X, part.y, groups=part.groups)
+    return model.fit(part.X, part.y, sensitive_features=part.groups)
 
 
 def gap(model, part=MADE.test):
@@ -92,12 +92,12 @@ def test_a_batch_gives_the_models_of_single_fits(dtype):
     models = [
         create("adversarial_debiasing", **{**SMALL, **shared, **each}) for _, _, each in cases
     ]
-    data = [{"X": part.X, "y": part.y, "groups": groups} for part, groups, _ in cases]
+    data = [{"X": part.X, "y": part.y, "sensitive_features": groups} for part, groups, _ in cases]
     type(models[0]).fit_batch(models, data)
     tolerance = 1e-4 if dtype == "float32" else 1e-10
     for model, (part, groups, each) in zip(models, cases, strict=True):
         alone = create("adversarial_debiasing", **{**SMALL, **shared, **each})
-        alone.fit(part.X, part.y, groups=groups)
+        alone.fit(part.X, part.y, sensitive_features=groups)
         found, wanted = model.predict_proba(part.X), alone.predict_proba(part.X)
         assert found == pytest.approx(wanted, abs=tolerance)
         for key in ("loss", "adversary_loss"):
@@ -108,7 +108,7 @@ def test_an_adversary_that_cannot_learn_says_log_2_of_two_equal_groups():
     # Independent groups: nothing to find, whatever the score.
     groups = np.random.default_rng(3).integers(2, size=(500, 1))
     model = create("adversarial_debiasing", **{**SMALL, "batch_size": 500, "replacement": False})
-    model.fit(PART.X, PART.y, groups=groups)
+    model.fit(PART.X, PART.y, sensitive_features=groups)
     assert model.history_["adversary_loss"][-5:] == pytest.approx(np.log(2), abs=0.02)
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_is_said(parameters):
 def test_rows_without_a_group_are_refused():
     model = create("adversarial_debiasing", **SMALL)
     with pytest.raises(DataError, match="has the code -1"):
-        model.fit(PART.X, PART.y, groups=PART.groups - 1)
+        model.fit(PART.X, PART.y, sensitive_features=PART.groups - 1)
 
 
 @pytest.mark.gpu

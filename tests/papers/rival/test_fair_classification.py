@@ -28,7 +28,7 @@ def split() -> Split:
 def fit(split, **parameters):
     train = split.train
     return create("fair_classification", **{"max_iter": 8, "n_estimators": 10, **parameters}).fit(
-        train.X, train.y, groups=train.groups
+        train.X, train.y, sensitive_features=train.groups
     )
 
 
@@ -77,7 +77,7 @@ def test_groups_may_be_named_otherwise(split):
     model = fit(split, budget=0.05)
     train = split.train
     renamed = create("fair_classification", budget=0.05, max_iter=8)
-    renamed.fit(train.X, train.y, groups=5 - 3 * train.groups)
+    renamed.fit(train.X, train.y, sensitive_features=5 - 3 * train.groups)
     np.testing.assert_allclose(
         renamed.predict(split.test.X), model.predict(split.test.X), atol=0.02
     )
@@ -143,10 +143,10 @@ def test_budgets_choose_from_one_grid(split, monkeypatch):
 
     monkeypatch.setattr(FairClassification, "_search", count)
     train = split.train
-    data = {"X": train.X, "y": train.y, "groups": train.groups}
+    data = {"X": train.X, "y": train.y, "sensitive_features": train.groups}
     budgets = (0.02, 0.1, 1.0)
     models = [create("fair_classification", solver="grid_search", budget=each) for each in budgets]
-    other = {**data, "groups": 1 - train.groups}
+    other = {**data, "sensitive_features": 1 - train.groups}
     FairClassification.fit_batch([*models, models[0].__class__(solver="grid_search")],
                                  [data, data, data, other])  # fmt: skip
     assert trained == [0.02, 0.05]

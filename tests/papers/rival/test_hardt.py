@@ -29,8 +29,8 @@ def rates(chance, y, code):
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy"])
 def test_parity_holds_on_the_fitted_rows_in_expectation(decimals, n_groups, objective):
     score, y, groups = make_rows(n_groups=n_groups, decimals=decimals)
-    model = Hardt(objective=objective).fit(score, y, groups=groups)
-    chance = model.predict_proba(score, groups=groups)[:, 1]
+    model = Hardt(objective=objective).fit(score, y, sensitive_features=groups)
+    chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
     found = rates(chance, y, groups[:, 0])[0]
     assert np.ptp(found) < 1e-12
     assert 0.01 < found[0] < 0.99
@@ -42,8 +42,8 @@ def test_parity_holds_on_the_fitted_rows_in_expectation(decimals, n_groups, obje
 def test_error_rates_are_equal_where_asked(decimals):
     score, y, groups = make_rows(decimals=decimals)
     for criterion, rows in {"equal_opportunity": [1], "equalized_odds": [1, 2]}.items():
-        model = Hardt(criterion=criterion).fit(score, y, groups=groups)
-        chance = model.predict_proba(score, groups=groups)[:, 1]
+        model = Hardt(criterion=criterion).fit(score, y, sensitive_features=groups)
+        chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
         found = rates(chance, y, groups[:, 0])
         assert np.ptp(found[rows], axis=1) == pytest.approx(0.0, abs=1e-12)
         assert np.ptp(found[0]) > 1e-3
@@ -64,21 +64,21 @@ def test_probabilities_are_fairlearns_also_when_loaded(criterion, decimals, flip
         prefit=True,
         predict_method="decision_function",
     ).fit(2 * score[:, None] - 1, y, sensitive_features=code)
-    model = Hardt(criterion=criterion, flip=flip).fit(score, y, groups=groups)
+    model = Hardt(criterion=criterion, flip=flip).fit(score, y, sensitive_features=groups)
     assert model.above_.all() != flip
     asked, _, others = make_rows(n_groups=3, decimals=decimals, seed=2)
     expected = peer._pmf_predict(2 * asked[:, None] - 1, sensitive_features=others[:, 0])
-    found = model.predict_proba(asked, groups=others)
+    found = model.predict_proba(asked, sensitive_features=others)
     assert found == pytest.approx(expected, abs=1e-12)
     back = Hardt.load(model.save(tmp_path / "model"))
-    assert np.array_equal(back.predict_proba(asked, groups=others), found)
+    assert np.array_equal(back.predict_proba(asked, sensitive_features=others), found)
     assert back.result_ == model.result_
 
 
 @pytest.mark.parametrize("criterion", list(CONSTRAINTS))
 def test_decisions_are_a_mixture_of_thresholds(criterion):
     score, y, groups = make_rows(n_groups=3, seed=1)
-    model = Hardt(criterion=criterion).fit(score, y, groups=groups)
+    model = Hardt(criterion=criterion).fit(score, y, sensitive_features=groups)
     rule = model.mixture()
     assert rule.share.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
     assert rule.share.min() >= 0.0
@@ -97,8 +97,8 @@ def test_a_tolerance_is_used_and_kept():
     score, y, groups = make_rows()
     found = {}
     for tolerance in (0.0, 0.1):
-        model = Hardt(tolerance=tolerance).fit(score, y, groups=groups)
-        chance = model.predict_proba(score, groups=groups)[:, 1]
+        model = Hardt(tolerance=tolerance).fit(score, y, sensitive_features=groups)
+        chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
         gap = np.ptp(rates(chance, y, groups[:, 0])[0])
         found[tolerance] = gap, np.mean(np.where(y == 1, chance, 1 - chance))
     assert found[0.0][0] < 1e-12
@@ -109,33 +109,33 @@ def test_a_tolerance_is_used_and_kept():
 def test_margins_and_probabilities_give_one_rule():
     score, y, groups = make_rows()
     margin = np.log(score / (1 - score))
-    one = Hardt().fit(score, y, groups=groups)
-    other = Hardt(scale="margin").fit(margin, y, groups=groups)
-    assert other.predict_proba(margin, groups=groups) == pytest.approx(
-        one.predict_proba(score, groups=groups), abs=1e-9
+    one = Hardt().fit(score, y, sensitive_features=groups)
+    other = Hardt(scale="margin").fit(margin, y, sensitive_features=groups)
+    assert other.predict_proba(margin, sensitive_features=groups) == pytest.approx(
+        one.predict_proba(score, sensitive_features=groups), abs=1e-9
     )
 
 
 def test_decisions_are_drawn_by_row():
     score, y, groups = make_rows(4000, decimals=1)
-    model = Hardt(random_state=5).fit(score, y, groups=groups)
-    chance = model.predict_proba(score, groups=groups)[:, 1]
+    model = Hardt(random_state=5).fit(score, y, sensitive_features=groups)
+    chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
     coin = (chance > 0.01) & (chance < 0.99)
     assert coin.any()
     ids = np.arange(4000) * 7
-    drawn = model.predict(score, groups=groups, ids=ids)
+    drawn = model.predict(score, sensitive_features=groups, ids=ids)
     assert drawn[coin].mean() == pytest.approx(chance[coin].mean(), abs=0.06)
     some = np.array([900, 3, 77])
-    again = model.predict(score[some], groups=groups[some], ids=ids[some])
+    again = model.predict(score[some], sensitive_features=groups[some], ids=ids[some])
     assert np.array_equal(again, drawn[some])
     with pytest.raises(ConfigError, match="ids"):
-        model.predict(score, groups=groups)
+        model.predict(score, sensitive_features=groups)
 
 
 def test_a_group_of_one_label_is_refused():
     score, y, groups = make_rows(n_groups=3)
     with pytest.raises(DataError, match=r"\[2\]"):
-        Hardt().fit(score, np.where(groups[:, 0] == 2, 0, y), groups=groups)
+        Hardt().fit(score, np.where(groups[:, 0] == 2, 0, y), sensitive_features=groups)
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,23 @@ def test_a_group_of_one_label_is_refused():
 def test_parameters_that_cannot_be(name, value):
     score, y, groups = make_rows(60)
     with pytest.raises(ConfigError, match=name):
-        Hardt(**{name: value}).fit(score, y, groups=groups)
+        Hardt(**{name: value}).fit(score, y, sensitive_features=groups)
 
 
 def test_odds_take_no_tolerance():
     score, y, groups = make_rows(60)
     with pytest.raises(ConfigError, match="fairlearn relaxes"):
-        Hardt(criterion="equalized_odds", tolerance=0.1).fit(score, y, groups=groups)
+        Hardt(criterion="equalized_odds", tolerance=0.1).fit(score, y, sensitive_features=groups)
 
 
 @pytest.mark.parametrize("criterion", list(CONSTRAINTS))
 def test_rows_count_by_their_weight(criterion, tmp_path):
     score, y, groups = make_rows(n_groups=3, seed=4)
     weight = np.random.default_rng(4).integers(0, 4, len(y))
-    model = Hardt(criterion=criterion).fit(score, y, groups=groups, sample_weight=weight)
-    chance = model.predict_proba(score, groups=groups)[:, 1]
+    model = Hardt(criterion=criterion).fit(
+        score, y, sensitive_features=groups, sample_weight=weight
+    )
+    chance = model.predict_proba(score, sensitive_features=groups)[:, 1]
     score, y, groups, chance = (
         np.repeat(each, weight, axis=0) for each in (score, y, groups, chance)
     )
@@ -167,21 +169,23 @@ def test_rows_count_by_their_weight(criterion, tmp_path):
     found = rates(chance, y, groups[:, 0])[rows]
     assert np.ptp(found, axis=1) == pytest.approx(0.0, abs=1e-12)
     # fairlearn's, of repeated rows, is one of the rules whose best this is.
-    peer = Hardt(criterion=criterion).fit(score, y, groups=groups)
-    theirs = peer.predict_proba(score, groups=groups)[:, 1]
+    peer = Hardt(criterion=criterion).fit(score, y, sensitive_features=groups)
+    theirs = peer.predict_proba(score, sensitive_features=groups)[:, 1]
     accuracy = [np.mean(np.where(y == 1, h, 1 - h)) for h in (chance, theirs)]
     assert accuracy[1] - 1e-12 <= accuracy[0] < accuracy[1] + 0.01
     back = Hardt.load(model.save(tmp_path / "model"))
-    assert np.array_equal(back.predict_proba(score, groups=groups)[:, 1], chance)
+    assert np.array_equal(back.predict_proba(score, sensitive_features=groups)[:, 1], chance)
 
 
 def test_equal_weights_leave_the_rule_to_fairlearn():
     score, y, groups = make_rows()
     plain, weighted = (
-        Hardt(criterion="equal_opportunity").fit(score, y, groups=groups, sample_weight=weight)
+        Hardt(criterion="equal_opportunity").fit(
+            score, y, sensitive_features=groups, sample_weight=weight
+        )
         for weight in (None, np.full(len(y), 3.0))
     )
     assert np.array_equal(plain.threshold_, weighted.threshold_)
     assert np.array_equal(plain.share_, weighted.share_)
     with pytest.raises(DataError, match="cannot flip"):
-        Hardt(flip=True).fit(score, y, groups=groups, sample_weight=1.0 + y)
+        Hardt(flip=True).fit(score, y, sensitive_features=groups, sample_weight=1.0 + y)

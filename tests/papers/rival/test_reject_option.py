@@ -72,7 +72,7 @@ def test_the_grid_is_searched_exactly(seed, n_groups, levels, budget, balanced, 
     weight = np.random.default_rng(seed).integers(1, 4, 60) * 1.0 if weighted else np.ones(60)
     objective = "balanced_accuracy" if balanced else "accuracy"
     model = RejectOption(budget=budget, objective=objective)
-    model.fit(score, y, groups=groups, sample_weight=weight)
+    model.fit(score, y, sensitive_features=groups, sample_weight=weight)
     (theta, bias, good), favoured = choose_by_hand(score, y, code, weight, budget, balanced)
     assert model.theta_ == theta
     at = list(model.curve_.theta).index(theta)
@@ -80,14 +80,14 @@ def test_the_grid_is_searched_exactly(seed, n_groups, levels, budget, balanced, 
     assert model.curve_.objective[at] == pytest.approx(good, abs=1e-12)
     assert model.met_ == (bias <= budget + 1e-9)
     assert model.favoured_.tolist() == favoured
-    decided = model.predict_proba(score, groups=groups)[:, 1]
+    decided = model.predict_proba(score, sensitive_features=groups)[:, 1]
     assert np.array_equal(decided, decide(score, code, favoured, theta))
 
 
 def test_bias_is_removed_where_scores_are_spread():
     score, y, groups = make_rows(4000)
-    model = RejectOption().fit(score, y, groups=groups)
-    decided = model.predict(score, groups=groups)
+    model = RejectOption().fit(score, y, sensitive_features=groups)
+    decided = model.predict(score, sensitive_features=groups)
     gap = decided[groups[:, 0] == 0].mean() - decided[groups[:, 0] == 1].mean()
     assert model.met_
     assert abs(gap) <= 0.01
@@ -98,7 +98,7 @@ def test_bias_is_removed_where_scores_are_spread():
 @pytest.mark.parametrize("levels", [1, 3])
 def test_piles_of_equal_scores_cannot_be_halved(levels):
     score, y, groups = make_rows(4000, levels=levels)
-    model = RejectOption().fit(score, y, groups=groups)
+    model = RejectOption().fit(score, y, sensitive_features=groups)
     assert not model.met_
     assert model.curve_.bias.min() == pytest.approx(
         model.curve_.bias[model.curve_.theta == model.theta_][0]
@@ -114,10 +114,10 @@ def test_scores_at_the_edge_stay_outside_in_spite_of_rounding():
     score = np.array([0.4, 0.6, 0.3, 0.7])
     groups = np.array([[0], [1], [0], [1]])
     model = RejectOption(thetas=[0.2, 0.4], budget=1.0)
-    model.fit(np.array([0.9, 0.1]), np.array([1, 0]), groups=np.array([[1], [0]]))
+    model.fit(np.array([0.9, 0.1]), np.array([1, 0]), sensitive_features=np.array([[1], [0]]))
     for theta, expected in {0.2: [0, 1, 0, 1], 0.4: [1, 0, 0, 1]}.items():
         model.theta_ = theta
-        assert model.predict(score, groups=groups).tolist() == expected
+        assert model.predict(score, sensitive_features=groups).tolist() == expected
 
 
 EDGES = [0.0, 1e-9, 2e-9, 0.01, 0.2, 0.5, 1.0]
@@ -150,11 +150,14 @@ def test_validation_decides_where_it_is_given():
     other, labels, codes = make_rows(800, seed=9)
     part = make_split(1600).train
     validation = score_part(replace(part, y=labels, groups=1 - codes), other)
-    model = RejectOption().fit(score, y, groups=groups, validation=validation)
-    alone = RejectOption().fit(other, labels, groups=1 - codes)
+    model = RejectOption().fit(score, y, sensitive_features=groups, validation=validation)
+    alone = RejectOption().fit(other, labels, sensitive_features=1 - codes)
     assert model.theta_ == alone.theta_
     assert model.favoured_.tolist() == alone.favoured_.tolist() == [True, False]
-    assert RejectOption().fit(score, y, groups=groups).favoured_.tolist() == [False, True]
+    assert RejectOption().fit(score, y, sensitive_features=groups).favoured_.tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_a_group_that_validation_lacks_is_named():
@@ -162,26 +165,27 @@ def test_a_group_that_validation_lacks_is_named():
     part = make_split(300).train
     validation = score_part(replace(part, groups=groups[:150] % 2), score[:150])
     with pytest.raises(DataError, match=r"No validation row .* \[2\]"):
-        RejectOption().fit(score, y, groups=groups, validation=validation)
+        RejectOption().fit(score, y, sensitive_features=groups, validation=validation)
     with pytest.raises(DataError, match=r"without a row of the group \[2\]"):
         RejectOption().fit(
             score[:150],
             y[:150],
-            groups=groups[:150] % 2,
+            sensitive_features=groups[:150] % 2,
             validation=score_part(replace(part, groups=groups[:150]), score[:150]),
         )
 
 
 def test_it_comes_back_with_its_curve(tmp_path):
     score, y, groups = make_rows(300)
-    model = RejectOption(thetas=[0.3, 0.1]).fit(score, y, groups=groups)
+    model = RejectOption(thetas=[0.3, 0.1]).fit(score, y, sensitive_features=groups)
     back = RejectOption.load(model.save(tmp_path / "model"))
     assert (back.theta_, back.met_) == (model.theta_, model.met_)
     assert back.result_ == model.result_
     assert back.curve_.theta.tolist() == [0.0, 0.1, 0.3]
     assert np.array_equal(back.curve_.bias, model.curve_.bias)
     assert np.array_equal(
-        back.predict_proba(score, groups=groups), model.predict_proba(score, groups=groups)
+        back.predict_proba(score, sensitive_features=groups),
+        model.predict_proba(score, sensitive_features=groups),
     )
 
 
@@ -192,4 +196,4 @@ def test_it_comes_back_with_its_curve(tmp_path):
 def test_parameters_that_cannot_be(name, value):
     score, y, groups = make_rows(60)
     with pytest.raises(ConfigError, match=name):
-        RejectOption(**{name: value}).fit(score, y, groups=groups)
+        RejectOption(**{name: value}).fit(score, y, sensitive_features=groups)

@@ -31,7 +31,7 @@ def correlate(prediction, code, weight):
 def test_nothing_correlates_and_no_such_model_fits_better(levels, weighted):
     X, y, groups, weight = make_rows(levels=levels)
     weight = weight if weighted else np.ones(len(y))
-    model = create("seo").fit(X, y, groups=groups, sample_weight=weight)
+    model = create("seo").fit(X, y, sensitive_features=groups, sample_weight=weight)
     found = model.predict(X)
     np.testing.assert_allclose(correlate(found, groups[:, 0], weight), 0, atol=1e-12)
     loss = np.average((y - found) ** 2, weights=weight)
@@ -56,7 +56,7 @@ def test_nothing_correlates_and_no_such_model_fits_better(levels, weighted):
 def test_formula_of_the_paper():
     X, y, groups, _ = make_rows(levels=2)
     X = X[:, :4]
-    model = create("seo").fit(X, y, groups=groups)
+    model = create("seo").fit(X, y, sensitive_features=groups)
     X, y, a = X - X.mean(axis=0), y - y.mean(), groups[:, 0] - groups[:, 0].mean()
     G, V = np.linalg.inv(X.T @ X), (X.T @ a)[:, None]
     free = G @ X.T @ y
@@ -66,14 +66,14 @@ def test_formula_of_the_paper():
 
 def test_mean_and_units_of_features_do_not_matter():
     X, y, groups, weight = make_rows()
-    model = create("seo").fit(X, y, groups=groups, sample_weight=weight)
+    model = create("seo").fit(X, y, sensitive_features=groups, sample_weight=weight)
     assert np.average(model.predict(X), weights=weight) == pytest.approx(
         np.average(y, weights=weight)
     )
     scaled = X * np.array([10, 0.1, 1, 1, 1, 1, 1]) + 3
-    other = create("seo").fit(scaled, y, groups=groups, sample_weight=weight)
+    other = create("seo").fit(scaled, y, sensitive_features=groups, sample_weight=weight)
     np.testing.assert_allclose(other.predict(scaled), model.predict(X), atol=1e-9)
-    renamed = create("seo").fit(X, y, groups=7 - 2 * groups, sample_weight=weight)
+    renamed = create("seo").fit(X, y, sensitive_features=7 - 2 * groups, sample_weight=weight)
     np.testing.assert_allclose(renamed.predict(X), model.predict(X), atol=1e-12)
 
 
@@ -85,7 +85,7 @@ def test_target_that_does_not_lean_on_the_groups_is_fitted_as_by_least_squares()
     means = np.bincount(code, fitted) / np.bincount(code)
     level = y - (means - fitted.mean())[code]
     np.testing.assert_allclose(
-        create("seo").fit(X, level, groups=groups).predict(X),
+        create("seo").fit(X, level, sensitive_features=groups).predict(X),
         free.fit(X, level).predict(X),
         atol=1e-9,
     )
@@ -93,7 +93,7 @@ def test_target_that_does_not_lean_on_the_groups_is_fitted_as_by_least_squares()
 
 def test_authors_drop_the_attributes_own_columns():
     X, y, groups, _ = make_rows(levels=2)
-    model = create("seo", variant="authors").fit(X, y, groups=groups)
+    model = create("seo", variant="authors").fit(X, y, sensitive_features=groups)
     free = create("linear_regression", penalty=0.0).fit(X, y)
     assert model.coefficient_[4:].tolist() == [0, 0]
     np.testing.assert_allclose(model.coefficient_[:4], free.coefficient_[:4])
@@ -101,10 +101,10 @@ def test_authors_drop_the_attributes_own_columns():
     # What is left leans on the group by the first column.
     assert np.abs(correlate(model.predict(X), groups[:, 0], np.ones(len(y)))).max() > 0.05
     with pytest.raises(DataError, match="no feature does"):
-        create("seo", variant="authors").fit(X[:, :4], y, groups=groups)
+        create("seo", variant="authors").fit(X[:, :4], y, sensitive_features=groups)
 
 
 def test_parameters_that_cannot_be():
     X, y, groups, _ = make_rows()
     with pytest.raises(ConfigError, match="paper or authors"):
-        create("seo", variant="code").fit(X, y, groups=groups)
+        create("seo", variant="code").fit(X, y, sensitive_features=groups)

@@ -262,7 +262,9 @@ def test_input_stays_as_it_is():
 
 def fit(name="threshold_descent", **parameters):
     part = make_part(0)
-    return create(name, attributes=0, **parameters).fit(part.X, part.y, groups=part.groups)
+    return create(name, attributes=0, **parameters).fit(
+        part.X, part.y, sensitive_features=part.groups
+    )
 
 
 @pytest.mark.parametrize("descent", ["sgd", "authors"])
