@@ -77,7 +77,7 @@ def test_raw_rows_are_decided_as_the_study_decided_encoded_ones(loans, bundles, 
     test = ff.load("loans", 0, select_on="validation", home=loans.home).test
     decided = bundles[method].decide(raw.loc[test.ids])
     assert (decided["refused"] == "").all()
-    keywords = {"groups": test.groups, "ids": test.ids}
+    keywords = {"sensitive_features": test.groups, "ids": test.ids}
     known = {name: keywords[name] for name in choice.model.predict_needs}
     chance = choice.model.predict_proba(test.X, **known)[:, 1]
     if method in ("drawn", "mixed"):
