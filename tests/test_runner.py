@@ -22,7 +22,7 @@ import pytest
 from fairfrontier.auditing.audit import write as write_audit
 from fairfrontier.auditing.debias import fit_debiasing
 from fairfrontier.auditing.debiased import write_debiasing
-from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.select import Study, export_choice
 from fairfrontier.cli.cleaning import CleanConfig, clean, list_items

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fairfrontier.auditing import noisy, plain
+from fairfrontier.auditing import known_groups, noisy_groups
 from fairfrontier.auditing.option import AuditConfig
 from fairfrontier.auditing.subject import Findings, Progress
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
@@ -38,7 +38,7 @@ def audit(
     Returns
     -------
     Findings
-        Of noisy groups, see `run_noisy_audit`; of others, see `run_plain_audit`. `write` leaves
+        Of noisy groups, see `run_noisy_audit`; of others, see `run_known_audit`. `write` leaves
         them in a folder.
 
     Raises
@@ -59,7 +59,7 @@ def audit(
     >>> found.impact[["level", "rate", "ratio", "four_fifths"]]  # doctest: +SKIP
     """
     if isinstance(table, AuditConfig):
-        run = noisy.run_noisy_audit if table.noisy else plain.run_plain_audit
+        run = noisy_groups.run_noisy_audit if table.noisy else known_groups.run_known_audit
         return run(table, progress)
     if isinstance(table, Path | str):
         return audit(parse(AuditConfig, {"table": table, **options}, "ff.audit"), progress)
@@ -77,12 +77,12 @@ def audit(
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:
     """Return the names of the passes over the rows."""
-    return noisy.PASSES if config.noisy else plain.PASSES
+    return noisy_groups.PASSES if config.noisy else known_groups.PASSES
 
 
 def check_options(config: AuditConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
-    check = noisy.check_noisy if config.noisy else plain.check_plain
+    check = noisy_groups.check_noisy if config.noisy else known_groups.check_known
     check(config)
     config.check_results(config.inputs(), FILES)
 

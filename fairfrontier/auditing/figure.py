@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.auditing.impact import COMPARED, TOO_FEW
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
+# Whether the rate of a category is compared with those of others.
+COMPARED, EXCLUDED, TOO_FEW = "compared", "excluded", "too few"
 # A number with its 95% interval.
 Estimate = tuple[float, float, float]
 GROUPS_AT_MOST = 16

@@ -1,4 +1,4 @@
-"""The options of an audit, with noise or without."""
+"""The options of audits and of debiasing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairfrontier.models.thresholds.threshold import BINS
 from fairfrontier.prepare.config.section import LevelNames
 from fairfrontier.prepare.table.role import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.option import (
     File,
     Name,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairfrontier.prepare.table.role import DecisionColumns
 
 
-# Completion of options imports this module, and takes no pandas.
+# Completion of options imports this module, and takes no pandas and no scikit-learn.
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
@@ -43,24 +43,26 @@ CRITERIA = {
     "demographic_parity": ("selection_rate",),
     **{rate: (rate,) for rate in RATE_CELLS},
 }
+# Options of the columns of an audited table, of a model on a dataset, and of how wrong groups are.
 TABLE = (
-    "labels",
-    "groups",
-    "decisions",
-    "scores",
-    "threshold",
-    "randomised",
-    "accepted",
-    "positive",
-    "undecided",
-    "weights",
-    "missing",
+    *("labels", "groups", "decisions", "scores", "threshold", "randomised"),
+    *("accepted", "positive", "undecided", "weights", "missing"),
 )
-FITTED = ("dataset", "part", "attribute", "seed", "noise")
-SOURCES = ("level", "confusion", "auxiliary")
-# Options of an audit with noise, and of one without.
+DATASET = ("dataset", "part", "attribute", "seed", "noise")
+NOISE = ("level", "confusion", "auxiliary")
+# Options of an audit of noisy groups, and of one of groups that are known.
 NOISY = ("true_group", "prior", "criterion", "budget", "confidence")
-PLAIN = ("unknown", "exclude_below", "limit")
+KNOWN = ("unknown", "exclude_below", "limit")
+# By each of these the decisions of a table are known.
+DECIDING = ("decisions", "threshold", "randomised")
+HOLDOUT = 0.5
+# Options of debiasing by each of the rules alone, and those that an earlier rule determines.
+EXACT = ("criterion", "objective", "certain", "no_harm")
+NEAR_OPTIMAL = ("bins", "rate", "width")
+OF_RULE = (
+    *("budget", "groups", "holdout", "pool_below", "rule", "scale", "seed", "solver"),
+    *(*EXACT, *NEAR_OPTIMAL),
+)
 Budgets = Annotated[
     tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...], BeforeValidator(split_names)
 ]
@@ -81,7 +83,39 @@ Limits = Annotated[
 ]
 
 
-class AuditConfig(ResultOptions):
+class ScoredTableOptions(ResultOptions):
+    """Options of the columns of a table, of both verbs."""
+
+    scores: Name | None = Field(default=None, description="Column of scores.")
+    labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
+    positive: LevelNames = Field(
+        default=(), description="The level of labels that is 1, or several: 1,2."
+    )
+    missing: Names | None = Field(
+        default=None,
+        description="Marks of missing cells of text beside the empty one, as NULL,-, in place of "
+        "those that init knows: NA, NULL, N/A, ? and the like.",
+    )
+
+    def list_changed(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return those of the parameters that differ from their defaults."""
+        fields = type(self).model_fields
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != fields[name].default}
+
+    def refuse(self, names: tuple[str, ...], what: str, mend: str) -> None:
+        """Raise for the first of these that is given: a sentence in which {} is its name."""
+        for name in self.list_changed(names):
+            raise fault(what.format(name.replace("_", "-")), mend)
+
+    def require(self, column: str, names: tuple[str, ...]) -> None:
+        """Raise for options that say something of a column which is not named."""
+        if getattr(self, column) is None:
+            mend = f"Name their column with --{column}."
+            self.refuse(names, f"{{}} is given without {column}", mend)
+
+
+class AuditConfig(ScoredTableOptions):
     """What is audited, and what is known of the noise; the options of a command and of a flow.
 
     See `DecisionColumns` for the content of the columns. A model decides on a part of a dataset, a
@@ -107,23 +141,13 @@ class AuditConfig(ResultOptions):
         description="Levels of decisions that are none, as of withdrawn applications, or missing "
         "for empty cells: their rows are left out.",
     )
-    scores: Name | None = Field(default=None, description="Column of scores.")
     threshold: float | None = Field(default=None, description="The least score that is decided 1.")
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
-    labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
-    positive: LevelNames = Field(
-        default=(), description="The level of labels that is 1, or several: 1,2."
-    )
     groups: Names = Field(
         default=(),
         validation_alias=AliasChoices("groups", "group"),
         description="Columns of protected attributes, as sex,race; one where groups are noisy. For "
         "a model or a bundle all attributes of its dataset by default.",
-    )
-    missing: Names | None = Field(
-        default=None,
-        description="Marks of missing cells of text beside the empty one, as NULL,-, in place of "
-        "those that init knows: NA, NULL, N/A, ? and the like.",
     )
     unknown: LevelNames = Field(
         default=("unknown",),
@@ -219,12 +243,6 @@ class AuditConfig(ResultOptions):
             )
         if self.noisy:
             self._check_noise()
-        elif unused := list(self.list_changed(NOISY)):
-            raise fault(
-                f"--{unused[0].replace('_', '-')} is of an audit of noisy groups",
-                "Leave it out, or say how wrong the groups are with --level, --confusion or "
-                "--auxiliary; of a model's dataset, which ones with --attribute.",
-            )
         for name in self.criterion:
             if name not in CRITERIA:
                 raise fault(f"there is no criterion {name!r}", nearest(name, CRITERIA))
@@ -233,18 +251,26 @@ class AuditConfig(ResultOptions):
     def _check_unused(self) -> None:
         """Refuse options of what is not audited."""
         columns = tuple(name for name in TABLE if name != "groups")
-        kind, others, mend = "bundle", (*columns, *FITTED, *SOURCES), "Leave it out"
+        kind, others, mend = "bundle", (*columns, *DATASET, *NOISE), "Leave it out"
         if self.model is None:
-            kind, others = "table", (*FITTED, "certify")
+            kind, others = "table", (*DATASET, "certify")
         elif self.table is None:
             kind, others = "model", (*(TABLE if self.noisy else columns), "certify")
         else:
             others = tuple(name for name in others if name != "accepted")
             mend += ", or audit the table that `fairfrontier score` writes"
-        if unused := list(self.list_changed(others)):
-            raise fault(f"--{unused[0]} is not for the audit of a {kind}", f"{mend}.")
+        self.refuse(others, f"--{{}} is not for the audit of a {kind}", f"{mend}.")
         if kind == "bundle" and len(self.accepted) > 1:
             raise fault("a bundle accepts one class", "Name one with --accepted.")
+        if self.noisy:
+            self.refuse(KNOWN, "--{} is not for noisy groups", "Leave it out.")
+        else:
+            self.refuse(
+                NOISY,
+                "--{} is of an audit of noisy groups",
+                "Leave it out, or say how wrong the groups are with --level, --confusion or "
+                "--auxiliary; of a model's dataset, which ones with --attribute.",
+            )
 
     def _check_table(self) -> None:
         if not self.groups or not (self.decisions or self.scores):
@@ -253,8 +279,7 @@ class AuditConfig(ResultOptions):
                 "Name their columns with --decisions or --scores, and --groups.",
             )
         named = [self.decisions, self.scores, self.labels, *self.groups, self.weights]
-        twice = sorted({name for name in named if name is not None and named.count(name) > 1})
-        if twice:
+        if twice := repeated(name for name in named if name is not None):
             raise fault(
                 f"the column {twice[0]!r} is named twice", "Name a column for each purpose."
             )
@@ -264,37 +289,24 @@ class AuditConfig(ResultOptions):
                 f"measures are named column=level, and the column {marked[0]!r} has = in its name",
                 "Rename it in the table.",
             )
-        if self.scores is None and (self.threshold is not None or self.randomised):
-            raise fault("a threshold is given without scores", "Name their column with --scores.")
-        for name in ("accepted", "undecided"):
-            if getattr(self, name) and self.decisions is None:
-                raise fault(
-                    f"{name} is given without decisions", "Name their column with --decisions."
-                )
+        self.require("scores", ("threshold", "randomised"))
+        self.require("decisions", ("accepted", "undecided"))
+        self.require("labels", ("positive",))
         if both := sorted({*self.accepted} & {*self.undecided}):
             raise fault(
                 f"the level {both[0]!r} is both accepted and undecided", "Name it in one of them."
             )
-        if self.positive and self.labels is None:
-            raise fault("positive is given without labels", "Name their column with --labels.")
-        if self.threshold is not None and self.randomised:
+        if len(ways := list(self.list_changed(DECIDING))) > 1:
             raise fault(
-                "scores become decisions by a threshold, or are probabilities of deciding 1",
-                "Give one of --threshold and --randomised.",
-            )
-        if self.decisions is not None and (self.threshold is not None or self.randomised):
-            raise fault(
-                "decisions are given, and scores are to become decisions as well",
-                "Leave out --decisions, or --threshold and --randomised.",
+                f"{ways[0]} and {ways[1]} both say what was decided",
+                "Give one of --decisions, --threshold and --randomised.",
             )
 
     def _check_noise(self) -> None:
         """Check what an audit with noise needs, and what it has no use for."""
-        sources = list(self.list_changed(SOURCES))
+        sources = list(self.list_changed(NOISE))
         if len(sources) > 1:
             raise fault(f"{' and '.join(sources)} are both given", "Specify the noise in one way.")
-        if unused := list(self.list_changed(PLAIN)):
-            raise fault(f"--{unused[0].replace('_', '-')} is not for noisy groups", "Leave it out.")
         if (self.auxiliary is None) != (self.true_group is None):
             raise fault(
                 "an auxiliary table and its column of true groups go together",
@@ -302,16 +314,14 @@ class AuditConfig(ResultOptions):
             )
         if self.prior is not None and not {"level", "confusion"} & set(sources):
             raise fault("prior is given, and the table estimates it", "Leave --prior out.")
-        if self.model is not None:
-            return
-        if self.labels is None or len(self.groups) > 1:
+        if self.model is None and (self.labels is None or len(self.groups) > 1):
             raise fault(
                 "an audit of noisy groups needs labels and one column of groups",
                 "Name them with --labels and --groups.",
             )
         if self.decisions is not None and self.scores is not None:
             raise fault("decisions and scores are both given", "Leave one of them out.")
-        if self.scores is not None and self.threshold is None and not self.randomised:
+        if self.scores is not None and not self.decided:
             raise fault(
                 "scores become decisions by a threshold, or are probabilities of deciding 1",
                 "Give one of --threshold and --randomised.",
@@ -320,7 +330,7 @@ class AuditConfig(ResultOptions):
     @property
     def noisy(self) -> bool:
         """Whether groups are noisy: it is said how wrong they are, or which ones of a dataset."""
-        told = SOURCES if self.model is None else (*SOURCES, "noise", "attribute")
+        told = NOISE if self.model is None else (*NOISE, "noise", "attribute")
         return bool(self.list_changed(told))
 
     @property
@@ -331,13 +341,7 @@ class AuditConfig(ResultOptions):
     @property
     def decided(self) -> bool:
         """Whether a table says what was decided, or from which score on."""
-        return self.decisions is not None or self.threshold is not None or self.randomised
-
-    def list_changed(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return those of the parameters that differ from their defaults."""
-        fields = type(self).model_fields
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value != fields[name].default}
+        return bool(self.list_changed(DECIDING))
 
     @property
     def rates(self) -> tuple[str, ...]:
@@ -352,21 +356,7 @@ class AuditConfig(ResultOptions):
         return DecisionColumns(**{name: getattr(self, name) for name in TABLE})
 
 
-# The options of debiasing.
-
-# Completion of options imports this module, and takes no scikit-learn.
-
-HOLDOUT = 0.5
-# Parameters that an earlier rule determines.
-EXACT = ("criterion", "objective", "certain", "no_harm")
-NEAR_OPTIMAL = ("bins", "rate", "width")
-RULE_FITTED = (
-    *("budget", "groups", "holdout", "pool_below", "rule", "scale", "seed", "solver"),
-    *(*EXACT, *NEAR_OPTIMAL),
-)
-
-
-class DebiasConfig(ResultOptions):
+class DebiasConfig(ScoredTableOptions):
     """What debiasing reads, and its constraint; the options of a command and of a flow.
 
     See `ScoreColumns` for the content of the columns, and `fit_debiasing` for ε, γ and ρ.
@@ -379,16 +369,7 @@ class DebiasConfig(ResultOptions):
         default=None, description="Column of scores; an earlier rule's by default."
     )
     groups: Names = Field(default=(), description="Columns of protected attributes, as sex,race.")
-    labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
-    positive: LevelNames = Field(
-        default=(), description="The level of labels that is 1, or several: 1,2."
-    )
     weights: Name | None = Field(default=None, description="Column of case weights.")
-    missing: Names | None = Field(
-        default=None,
-        description="Marks of missing cells of text beside the empty one, as NULL,-, in place of "
-        "those that init knows: NA, NULL, N/A, ? and the like.",
-    )
     ids: Name | None = Field(
         default=None, description="Column of row ids; the row number by default."
     )
@@ -491,31 +472,25 @@ class DebiasConfig(ResultOptions):
         from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
         from fairfrontier.models.thresholds.randomized_threshold import LEAST_WIDTH
 
-        defaults = {name: field.default for name, field in type(self).model_fields.items()}
         if self.apply is not None:
-            unused = [name for name in RULE_FITTED if getattr(self, name) != defaults[name]]
-            if unused:
-                raise fault(
-                    f"{unused[0]} is given beside apply, whose rule determines it",
-                    f"Leave out {', '.join(unused)}, or fit a new rule without apply.",
-                )
+            given = list(self.list_changed(OF_RULE))
+            mend = f"Leave out {', '.join(given)}, or fit a new rule without apply."
+            self.refuse(OF_RULE, "{} is given beside apply, whose rule determines it", mend)
         elif not self.scores or not self.groups:
             raise fault(
                 "scores and groups are needed to fit a rule",
                 "Name the column of scores with --scores and those of groups with --groups.",
             )
-        others = NEAR_OPTIMAL if self.exact else EXACT
-        given = [name for name in others if getattr(self, name) != defaults[name]]
-        if given:
-            other = "randomized_threshold" if self.exact else "group_thresholds"
+        other = "randomized_threshold" if self.exact else "group_thresholds"
+        self.refuse(
+            NEAR_OPTIMAL if self.exact else EXACT,
+            f"{{}} is given with the rule {self.rule}, which has none",
+            f"Leave it out, or give --rule {other}.",
+        )
+        if self.solver == "histogram" and (self.exact or self.width == 0):
             raise fault(
-                f"{given[0]} is given with the rule {self.rule}, which has none",
-                f"Leave out {', '.join(given)}, or give --rule {other}.",
-            )
-        if self.exact and self.solver == "histogram":
-            raise fault(
-                "group_thresholds are solved exactly, and solver is histogram",
-                "Leave out --solver, or give --rule randomized_threshold.",
+                "a histogram solves for the ramps of positive widths only, and solver is histogram",
+                "Leave out --solver, or give a positive width and --rule randomized_threshold.",
             )
         if self.criterion != "parity" and self.labels is None:
             raise fault(
@@ -524,9 +499,8 @@ class DebiasConfig(ResultOptions):
                 "Name their column with --labels.",
             )
         try:
-            known = (
-                self.objective in GroupThresholds.objectives or read_costs(self.served) is not None
-            )
+            named = self.objective in GroupThresholds.objectives
+            known = named or read_costs(self.served) is not None
         except (ConfigError, ValueError):
             known = False
         if not known:
@@ -539,17 +513,11 @@ class DebiasConfig(ResultOptions):
                 "nothing says from how many points on rows are decided 1",
                 "Name the column of outcomes with --labels, or give a ramp --rate.",
             )
-        if len(set(self.groups)) < len(self.groups):
+        if repeated(self.groups):
             raise fault("groups names a column twice", "Name each column once.")
-        if self.positive and self.labels is None:
-            raise fault("positive is given without labels", "Name their column with --labels.")
+        self.require("labels", ("positive",))
         if self.width is not None and 0 < self.width < LEAST_WIDTH:
             raise fault(f"width is {self.width:g}", f"Give 0, or at least {LEAST_WIDTH:g}.")
-        if self.width == 0 and self.solver == "histogram":
-            raise fault(
-                "a histogram solves for positive widths only, and width is 0",
-                "Give a positive width, or --solver exact.",
-            )
         return self
 
     def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:

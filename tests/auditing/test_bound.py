@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fairfrontier.auditing.bound import RATES, audit_decisions, judge, tabulate_noise
+from fairfrontier.auditing.noisy_groups import RATES, audit_decisions, judge, tabulate_noise
 from fairfrontier.models.noisy.assignment import bound_rates
 from fairfrontier.models.noisy.noise import NoiseModel
 from fairfrontier.models.noisy.rate import RATE_CELLS, count_cells

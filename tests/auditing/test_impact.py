@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fairfrontier.auditing.impact import (
+from fairfrontier.auditing.known_groups import (
     COMPARED,
     EXCLUDED,
     TOO_FEW,

@@ -13,7 +13,7 @@ from fairfrontier.auditing.audit import check_options, write
 from fairfrontier.auditing.debias import fit_debiasing
 from fairfrontier.auditing.debiased import check_options as check_debias
 from fairfrontier.auditing.debiased import write_debiasing
-from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli import command
 from fairfrontier.cli.command import show_choice, show_debiasing

@@ -22,7 +22,7 @@ import matplotlib.figure  # noqa: F401
 import xgboost  # noqa: F401
 
 import fairfrontier.auditing.debiased
-import fairfrontier.auditing.noisy
+import fairfrontier.auditing.noisy_groups
 import fairfrontier.choose.choosing
 import fairfrontier.choose.select
 import fairfrontier.cli.command

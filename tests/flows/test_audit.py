@@ -9,7 +9,7 @@ from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
 from tests.auditing.hiring import make_applicants
 from tests.auditing.noisy_rows import make_table
-from tests.auditing.test_noisy import FILES
+from tests.auditing.test_noisy_groups import FILES
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

@@ -28,7 +28,7 @@ from fairfrontier.auditing.audit import check_options as check_audit
 from fairfrontier.auditing.debias import fit_debiasing
 from fairfrontier.auditing.debiased import check_options as check_debiasing
 from fairfrontier.auditing.debiased import decide_table
-from fairfrontier.auditing.noisy import run_noisy_audit
+from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.choosing import read_finished
 from fairfrontier.choose.config import SelectConfig

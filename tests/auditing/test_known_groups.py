@@ -11,12 +11,12 @@ from sklearn.metrics import precision_score, recall_score, roc_auc_score
 import fairfrontier as ff
 from fairfrontier.auditing import audit as verb
 from fairfrontier.auditing.figure import draw_impact
+from fairfrontier.auditing.known_groups import judge
 from fairfrontier.auditing.option import AuditConfig
-from fairfrontier.auditing.plain import judge
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.text_file import read_csv
 from tests.auditing.hiring import make_applicants
-from tests.auditing.test_noisy import PNG, read_report
+from tests.auditing.test_noisy_groups import PNG, read_report
 
 DECIDED = {"decisions": "hired", "groups": ("sex", "race")}
 SCORED = {"scores": "score", "groups": ("sex", "race")}

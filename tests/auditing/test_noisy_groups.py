@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.auditing import audit as verb
-from fairfrontier.auditing import noisy
-from fairfrontier.auditing.bound import RATES
+from fairfrontier.auditing import noisy_groups
 from fairfrontier.auditing.figure import GROUPS_AT_MOST, draw_bounds
-from fairfrontier.auditing.noisy import run_noisy_audit, say
+from fairfrontier.auditing.noisy_groups import RATES, run_noisy_audit, say
 from fairfrontier.auditing.option import AuditConfig
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, StoreError
 from fairfrontier.runtime.text_file import read_csv
@@ -294,14 +293,14 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
         ({"decisions": None, "scores": "s"}, "one of --threshold and --randomised"),
         (
             {"decisions": None, "scores": "s", "threshold": 0.5, "randomised": True},
-            "one of --threshold and --randomised",
+            "both say what was decided",
         ),
         ({"labels": "decision"}, "the column 'decision' is named twice"),
         ({"table": "t", "decisions": "d", "group": "sex=f"}, "'sex=f' has = in its name"),
         ({"threshold": 0.5}, "threshold is given without scores"),
         ({"decisions": None, "scores": "s", "threshold": 1, "accepted": "a"}, "without decisions"),
         ({"level": None, "budget": 0.1}, "--budget is of an audit of noisy groups"),
-        ({"level": None, "threshold": 0.1, "scores": "s"}, "become decisions as well"),
+        ({"level": None, "threshold": 0.1, "scores": "s"}, "both say what was decided"),
         ({"confusion": "c"}, "level and confusion are both given"),
         ({"level": None, "auxiliary": "a"}, "go together"),
         ({"true_group": "t"}, "go together"),
@@ -474,7 +473,7 @@ def test_what_fails_leaves_the_results_as_they_were(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(noisy.NoisyFindings, "context", fail)
+    monkeypatch.setattr(noisy_groups.NoisyFindings, "context", fail)
     with pytest.raises(StoreError, match="No space left"):
         run(make_table(100), tmp_path, level=0.2)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
