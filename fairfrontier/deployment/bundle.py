@@ -24,7 +24,7 @@ from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import number_cells
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.config.text import WORDS
-from fairfrontier.prepare.embedding.saved import TOKENIZER
+from fairfrontier.prepare.embedding.encoder import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import Cells, as_levels
 from fairfrontier.prepare.table.frame import to_pandas

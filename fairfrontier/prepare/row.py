@@ -16,8 +16,8 @@ from pydantic import Field, TypeAdapter
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Condition, Unseen
 from fairfrontier.prepare.config.text import WORDS
+from fairfrontier.prepare.embedding.encoder import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
-from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.encoder import (
     GROUP_PREFIX,

@@ -9,16 +9,14 @@ from datetime import date
 from decimal import Decimal
 from itertools import pairwise
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
-from fairfrontier.runtime.errors import ConfigError, repeated
-from fairfrontier.runtime.home import read_path
+from fairfrontier.runtime.errors import repeated
 from fairfrontier.runtime.option import split_names
 
 OTHERS = "others"
@@ -501,8 +499,6 @@ class Perturb(Model):
     drop: Drop | None = Field(default=None, description="Training rows that are dropped.")
 
 
-# Of a file or folder, on the file systems that are in use.
-LONGEST_PART = 255
 MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 # Codes in which ASCII is ASCII, so that text is cut into lines and blocks before it is decoded.
 Encoding = Literal["cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15"]
@@ -522,22 +518,6 @@ def is_address(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def _check_path(path: str) -> str:
-    # Whether a folder may be read is asked with the table: others can do without.
-    parts = () if is_address(path) else Path(path).parts
-    if any(len(part.encode(errors="replace")) > LONGEST_PART for part in parts):
-        raise fault(f"a name in the path is longer than {LONGEST_PART} bytes", "Correct it.")
-    if parts and parts[0].startswith("~"):
-        try:
-            read_path(parts[0])
-        except ConfigError as error:
-            raise fault(error.fault.removesuffix("."), error.mend) from None
-    return path
-
-
-Place = Annotated[Name, AfterValidator(_check_path)]
-
-
 class Origin(Model):
     """Where a file may come from.
 
@@ -548,7 +528,7 @@ class Origin(Model):
       package index that pip is configured for.
     """
 
-    path: Place | None = Field(
+    path: Name | None = Field(
         default=None, description="A local file.", examples=["~/data/table.csv"]
     )
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = Field(
@@ -583,7 +563,7 @@ class Origin(Model):
 class SourceFile(Model):
     """One file of a table: at a path, or from sources; with both, the path is tried first."""
 
-    path: Place | None = Field(
+    path: Name | None = Field(
         default=None,
         description="The file, relative to the project or to the YAML's folder; or its address in "
         "an object store.",

@@ -20,7 +20,7 @@ from fairfrontier.prepare.config.section import (
     Sha256,
 )
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
 
@@ -92,33 +92,11 @@ class Terms(Model):
             _refuse_doubles(words)
         return self
 
-    def take(self, terms: Iterable[str]) -> Terms:
-        """Return the vocabulary of some of the terms, in its order; families stay."""
-        wanted = {name_word(term): term for term in terms}
-        known = {name_word(term): term for term in self.terms}
-        for name, term in wanted.items():
-            if name not in known:
-                raise ConfigError(
-                    f"The vocabulary {self.vocabulary} has no term {term!r}.",
-                    nearest(term, self.terms),
-                )
-        if len(wanted) < 2:
-            raise ConfigError(
-                f"Fewer than two terms of the vocabulary {self.vocabulary} are chosen.",
-                "Choose at least two: a single one cannot be replaced.",
-            )
-        kept = tuple(term for name, term in known.items() if name in wanted)
-        return self.model_copy(update={"terms": kept})
-
     def draw(self, count: int, seed: int) -> Terms:
-        """Return the vocabulary of ``count`` terms drawn without replacement."""
-        if not 2 <= count <= len(self.terms):
-            raise ConfigError(
-                f"{count} of the {len(self.terms)} terms of {self.vocabulary} cannot be drawn.",
-                f"Give a number from 2 to {len(self.terms)}.",
-            )
+        """Return the vocabulary of ``count`` terms drawn without replacement, in its order."""
         generator = derive_generator("vocabulary", self.vocabulary, seed)
-        return self.take(generator.permutation(np.array(self.terms, dtype=object))[:count])
+        drawn = {*generator.permutation(np.array(self.terms, dtype=object))[:count]}
+        return self.model_copy(update={"terms": tuple(t for t in self.terms if t in drawn)})
 
 
 class Context(Model):

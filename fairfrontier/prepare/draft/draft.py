@@ -49,15 +49,13 @@ from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import DataError, escape_controls
 
 WIDTH = 100
-# YAML 1.1 has a limit of 1,024 characters.
-LONGEST_KEY = 1000
 
 
 def write_value(value: Any) -> str:
     """Return a value in one line of YAML's flow style."""
     if isinstance(value, Mapping):
         pairs = ((write_value(key), write_value(item)) for key, item in value.items())
-        return "{" + ", ".join(f"{_mark(key)}{key}: {item}" for key, item in pairs) + "}"
+        return "{" + ", ".join(f"{key}: {item}" for key, item in pairs) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(write_value, value)) + "]"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -68,11 +66,6 @@ def write_value(value: Any) -> str:
         [value], default_flow_style=True, default_style=style, allow_unicode=True, width=10**9
     )
     return text.strip()[1:-1]
-
-
-def _mark(key: str) -> str:
-    """Return what stands before a key of so many characters that YAML does not expect one."""
-    return "? " if len(key) > LONGEST_KEY else ""
 
 
 def write_list(key: str, items: Iterable[str], indent: int = 0) -> list[str]:
@@ -190,7 +183,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
     left_out = {
         name: reason
         for name, column in columns.items()
-        if name != label.column and (reason := column.find_fault())
+        if name != label.column and (reason := column.fault)
     }
     usable = {name: columns[name] for name in columns if name not in {label.column, *left_out}}
     giveaways = find_giveaways(usable.values(), label, target)
@@ -245,7 +238,7 @@ def _read_notation(raw: RawTable) -> tuple[RawTable, dict[str, Column], list[str
     ages, said = count_ages(columns)
     spellings = {}
     for name, column in columns.items():
-        if name in ages or column.numbers is not None or column.find_fault() in (*USELESS, DATE):
+        if name in ages or column.numbers is not None or column.fault in (*USELESS, DATE):
             continue
         common = [str(level) for level in column.counts.index]
         if (same := find_spellings(common)) and len({*map(fold_level, common)}) <= MOST_LEVELS:

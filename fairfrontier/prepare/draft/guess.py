@@ -14,16 +14,10 @@ from scipy.stats import rankdata
 
 from fairfrontier.prepare.config.section import OTHERS, level_text
 from fairfrontier.prepare.draft.column import (
-    HARMS,
-    LABELS,
     LARGE,
+    LEXICON,
     NESTED,
-    NO,
-    OUTCOMES,
-    PLAIN,
     PROTECTED,
-    RESULTS,
-    VAGUE,
     YES,
     Column,
     find_attribute,
@@ -120,18 +114,19 @@ def _rank(columns: Mapping[str, Column]) -> list[Candidate]:
     found = []
     last = list(columns)[-1]
     for name, column in columns.items():
-        if column.find_fault() or find_attribute(name):
+        if column.fault or find_attribute(name):
             continue
         if column.numbers is None and recognise_levels(column.levels[:20]):
             continue
         words = {word.rstrip("0123456789") for word in name_words(name)}
         levels = len(column.counts)
-        plain = name == last or (levels == 2 and bool(words & LABELS))
-        sure = words if plain else words - VAGUE
-        strong = 4 * bool(sure & LABELS) or 3 * bool(sure & OUTCOMES)
-        strong = strong if levels <= MOST_CLASSES or sure & LABELS else 0
-        result = bool(words & RESULTS) and (column.numbers is not None or levels <= MOST_CLASSES)
-        vague = bool(words & (LABELS | OUTCOMES)) and levels <= MOST_CLASSES
+        plain = name == last or (levels == 2 and bool(words & LEXICON["labels"]))
+        sure = words if plain else words - LEXICON["vague"]
+        strong = 4 * bool(sure & LEXICON["labels"]) or 3 * bool(sure & LEXICON["outcomes"])
+        few = levels <= MOST_CLASSES
+        strong = strong if few or sure & LEXICON["labels"] else 0
+        result = bool(words & LEXICON["results"]) and (few or column.numbers is not None)
+        vague = few and bool(words & (LEXICON["labels"] | LEXICON["outcomes"]))
         named = bool(strong) or result or vague
         # Two levels at the end of a table are a label; two levels elsewhere may be anything.
         if named or levels == 2 or (name == last and column.numbers is not None):
@@ -141,7 +136,7 @@ def _rank(columns: Mapping[str, Column]) -> list[Candidate]:
 
 
 def _describe(column: Column, options: DraftOptions, why: str) -> LabelDraft:
-    fault = column.find_fault()
+    fault = column.fault
     levels = len(column.counts) if fault not in (NESTED, LARGE) else 0
     where = f"The label {column.name!r}"
     if levels < 2:
@@ -214,15 +209,15 @@ def _two_classes(column: Column, positive: list[str], why: str) -> LabelDraft:
 
 def _is_harm(name: str, positive: list[str]) -> bool:
     """Return whether 1 is what nobody wants, by the words of the label's name and levels."""
-    if any(HARMS & set(name_words(level)) for level in positive):
+    if any(LEXICON["harms"] & set(name_words(level)) for level in positive):
         return True
-    good = {fold(level) for level in positive} & (YES - PLAIN)
-    return bool(HARMS & set(name_words(name))) and not good
+    good = {fold(level) for level in positive} & (YES - LEXICON["plain"])
+    return bool(LEXICON["harms"] & set(name_words(name))) and not good
 
 
 def _choose_positive(levels: list[str]) -> tuple[str, str]:
     """Return which of two levels means 1, and a doubt about it."""
-    for words, opposite, is_first in ((YES, NO, True), (NO, YES, False)):
+    for words, opposite, is_first in ((YES, LEXICON["bad"], True), (LEXICON["bad"], YES, False)):
         named = [level for level in levels if {fold(level), *name_words(level)} & words]
         if len(named) == 1:
             other = next(level for level in levels if level != named[0])
@@ -441,7 +436,7 @@ def choose_protected(
 
 def find_fault(column: Column) -> str | None:
     """Return why a column makes no groups; text may have many levels, which are pooled."""
-    reason = column.find_fault()
+    reason = column.fault
     return None if reason and reason.startswith("text with") else reason
 
 
@@ -449,7 +444,7 @@ def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
     """Return the columns that look protected, one for every attribute, in the law's order."""
     found: dict[str, list[str]] = {}
     for name, column in columns.items():
-        if name == label or column.find_fault() is not None:
+        if name == label or column.fault is not None:
             continue
         kind = _name_kind(column)
         if kind is not None:
@@ -472,7 +467,7 @@ def find_dummies(columns: Mapping[str, Column]) -> dict[str, dict[str, str]]:
     kinds: dict[str, list[str]] = {}
     for name, column in columns.items():
         kind = find_attribute(name)
-        if kind and not column.find_fault() and {*column.levels} in DUMMY:
+        if kind and not column.fault and {*column.levels} in DUMMY:
             kinds.setdefault(kind, []).append(name)
     found = {}
     for kind, names in kinds.items():
@@ -498,7 +493,7 @@ def find_unused(
         reason = find_fault(column)
         if reason is None and kind in stands:
             reason = f"{stands[kind]} stands for it"
-        reason = reason or column.find_fault() or f"it has no two groups of {FEWEST} rows"
+        reason = reason or column.fault or f"it has no two groups of {FEWEST} rows"
         yield f"{name} looks protected ({kind}), and is not compared: {reason}"
 
 
@@ -506,7 +501,7 @@ def _name_kind(column: Column) -> str | None:
     """Return the protected attribute that a column seems to hold, by its name or its levels."""
     if kind := find_attribute(column.name):
         return kind
-    if column.numbers is not None or column.find_fault() in (NESTED, LARGE):
+    if column.numbers is not None or column.fault in (NESTED, LARGE):
         return None
     return recognise_levels(column.levels)
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,8 @@ from fairfrontier.runtime.secret import find_key, sign
 FOLDER = Path("data", "cache", "embeddings")
 STORED = np.dtype("<f2")
 PATIENCE_SECONDS = 60.0
-# SQLite takes 32,766 parameters a statement; more than some hundreds make it no faster.
-CHUNK = 500
 _TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
-_LENGTH = """SELECT length(value) FROM keyed_vector
-WHERE CASE WHEN typeof(value) = 'blob' THEN checksum_of(key, value) = checksum END LIMIT 1"""
-# The first intact row wins; only one that is damaged or of another length is replaced.
-_INSERT = """INSERT INTO keyed_vector AS kept VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
-SET value = excluded.value, checksum = excluded.checksum
-WHERE CASE WHEN typeof(kept.value) = 'blob' AND length(kept.value) = length(excluded.value)
-THEN checksum_of(kept.key, kept.value) != kept.checksum ELSE TRUE END"""
 
 
 class VectorCache:
@@ -52,8 +44,10 @@ class VectorCache:
         if not cache.path.is_file():
             return None
         with cache._open("rw") as database:
-            row = database.execute(_LENGTH).fetchone()
-        return int(row[0]) // STORED.itemsize if row else None
+            for key, *stored in database.execute("SELECT key, value, checksum FROM keyed_vector"):
+                if cache._is_intact(key, *stored):
+                    return len(stored[0]) // STORED.itemsize
+        return None
 
     def key(self, text: str) -> bytes:
         """Return the key of a text: sha256 of the encoder's digest and the text."""
@@ -67,6 +61,9 @@ class VectorCache:
         if self._secret is None:
             return zlib.crc32(value, zlib.crc32(key))
         return int.from_bytes(sign(self._secret, key + value)[:8], "big", signed=True)
+
+    def _is_intact(self, key: bytes, value: Any, checksum: int) -> bool:
+        return isinstance(value, bytes) and self._checksum(key, value) == checksum
 
     def read(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Look vectors up by distinct keys.
@@ -84,18 +81,17 @@ class VectorCache:
 
         They differ from the given ones where another process was first.
         """
-        values = [row.tobytes() for row in np.ascontiguousarray(vectors, STORED)]
-        rows = [
-            (key, value, self._checksum(key, value))
-            for key, value in zip(keys, values, strict=True)
-        ]
+        values = np.ascontiguousarray(vectors, STORED)
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
-            database.executemany(_INSERT, rows)
+            # The first intact row wins; only one that is damaged or of another length is replaced.
             kept, found = self._select(database, keys)
-            if not found.all():
-                raise sqlite3.DatabaseError("what was just written is not found again")
+            for row in np.flatnonzero(~found).tolist():
+                key, value = keys[row], values[row].tobytes()
+                added = (key, value, self._checksum(key, value))
+                database.execute("REPLACE INTO keyed_vector VALUES (?, ?, ?)", added)
             database.execute("COMMIT")
+        kept[~found] = values[~found]
         return kept
 
     def look_up(
@@ -127,17 +123,11 @@ class VectorCache:
     ) -> tuple[np.ndarray, np.ndarray]:
         vectors = np.zeros((len(keys), self.dimension), STORED)
         found = np.zeros(len(keys), dtype=bool)
-        row = {key: number for number, key in enumerate(keys)}
-        for start in range(0, len(keys), CHUNK):
-            some = keys[start : start + CHUNK]
-            marks = ",".join("?" * len(some))
-            query = f"""SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})
-                AND typeof(value) = 'blob' AND length(value) = ?"""  # noqa: S608
-            length = STORED.itemsize * self.dimension
-            for key, value, checksum in database.execute(query, [*some, length]):
-                if self._checksum(key, value) == checksum:
-                    vectors[row[key]] = np.frombuffer(value, STORED)
-                    found[row[key]] = True
+        query = "SELECT value, checksum FROM keyed_vector WHERE key = ? AND length(value) = ?"
+        for row, key in enumerate(keys):
+            stored = database.execute(query, (key, vectors[row].nbytes)).fetchone()
+            if stored and self._is_intact(key, *stored):
+                vectors[row], found[row] = np.frombuffer(stored[0], STORED), True
         return vectors, found
 
     @contextmanager
@@ -149,7 +139,6 @@ class VectorCache:
             with closing(
                 sqlite3.connect(address, timeout=PATIENCE_SECONDS, isolation_level=None, uri=True)
             ) as database:
-                database.create_function("checksum_of", 2, self._checksum, deterministic=True)
                 # A process that was killed before its first transaction leaves no table.
                 database.execute(_TABLE)
                 yield database

@@ -1,11 +1,15 @@
-"""Encoders of texts: latent semantics of the training texts, or a pretrained sentence encoder."""
+"""Encoders of texts: latent semantics of the training texts, or a pretrained sentence encoder.
+
+A fitted one is saved into a folder without pickle: what a bundle takes along.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,14 +21,28 @@ from fairfrontier.prepare.config.text import EncoderConfig, read_encoder
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from fairfrontier.prepare.source.fetch import fetch
 from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
-from fairfrontier.runtime.errors import ConfigError, DataError, UnreachableError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    StoreError,
+    UnreachableError,
+)
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.version import version
 
 # The name of the progress, before the encoder's.
 ENCODING = "encoding by"
+AUTO = "auto"
+FALLBACK = "tfidf"
+PREFERRED = "minilm"
+EXTRA = "pip install 'fairfrontier[text]'"
+# The files of one that was saved.
+FILE, ARRAYS, WEIGHTS, TOKENIZER = "encoder.json", "arrays.npz", "model.onnx", "tokenizer.json"
+_log = logging.getLogger(__name__)
 
 
 class TextEncoder(ABC):
@@ -32,22 +50,20 @@ class TextEncoder(ABC):
 
     The vector of a text depends on the text and on what the encoder was fitted on, never on the
     texts that are encoded together with it.
+
+    Attributes
+    ----------
+    name : str
+        Its name in results.
+    dimension : int
+        d, the length of a vector.
+    digest : str
+        Sha256 of all that shapes the vectors: part of the key of results made from them.
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Its name in results."""
-
-    @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """d, the length of a vector."""
-
-    @property
-    @abstractmethod
-    def digest(self) -> str:
-        """Sha256 of all that shapes the vectors: part of the key of results made from them."""
+    name: str
+    dimension: int
+    digest: str
 
     @abstractmethod
     def fit(self, texts: Iterable[str]) -> Self:
@@ -108,10 +124,6 @@ class LatentSemantic(TextEncoder):
         Directions that are kept, at least 1; fewer where the training texts have fewer.
     words : int
         Size of the vocabulary, the most frequent words; at least 1.
-    threads : int
-        Of BLAS.
-    random_state : int
-        Of the randomised SVD.
     home : Path, optional
         The project, in whose ``data/cache`` vectors are kept, rounded to half precision; without it
         they are neither kept nor rounded. What was fitted and encoded before is not fitted again.
@@ -131,31 +143,15 @@ class LatentSemantic(TextEncoder):
     N. Halko, P.-G. Martinsson, J. Tropp. Finding structure with randomness. SIAM Review 53, 2011.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int = 384,
-        words: int = 50_000,
-        threads: int = 1,
-        random_state: int = 0,
-        home: Path | None = None,
-    ) -> None:
-        for name, number in {"rank": rank, "words": words, "threads": threads}.items():
-            if number < 1:
-                raise ConfigError(f"{name} is {number}.", "Give 1 or more.")
+    name = FALLBACK
+
+    def __init__(self, *, rank: int = 384, words: int = 50_000, home: Path | None = None) -> None:
         self.rank = rank
         self.words = words
-        self.threads = threads
-        self.random_state = random_state
         self.folder = None if home is None else home / FOLDER
-        self._texts: list[str] | None = None
+        self.dtype = np.dtype(np.float32) if home is None else STORED
+        self._texts: list[str] = []
         self._directions: np.ndarray | None = None
-        self._digest = ""
-
-    @property
-    def name(self) -> str:
-        """``tfidf``."""
-        return "tfidf"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -164,36 +160,21 @@ class LatentSemantic(TextEncoder):
             "encoder": self.name,
             "rank": self.rank,
             "words": self.words,
-            "threads": self.threads,
-            "random_state": self.random_state,
-            "stored": STORED.str if self.folder is not None else "whole",
+            "stored": self.dtype.str,
             "source": source_digest([__name__]),
             "versions": {name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
         }
 
-    @property
-    def dimension(self) -> int:
-        """Directions that the training texts have, at most ``rank``."""
-        if self.folder is not None and self._directions is None and self._texts is not None:
-            dimension = VectorCache.stored_dimension(self.folder, self._digest)
-            if dimension is not None:
-                return dimension
-        return int(self._fitted().shape[1])
-
-    @property
-    def digest(self) -> str:
-        """Sha256 of the training texts, the parameters and the libraries' versions."""
-        self._require_texts()
-        return self._digest
-
     def fit(self, texts: Iterable[str]) -> Self:
         """Learn words, their weights and directions from training texts."""
         self._texts = list_texts(texts)
-        self._digest = self._describe(self._texts)
         self._directions = None
-        known = self.folder and VectorCache.stored_dimension(self.folder, self._digest)
-        if not known:
-            self._fitted()
+        content = hashlib.sha256()
+        for text in map(str.encode, self._texts):
+            content.update(len(text).to_bytes(8, "big") + text)
+        self.digest = _digest({**self.settings, "texts": content.hexdigest()})
+        known = self.folder and VectorCache.stored_dimension(self.folder, self.digest)
+        self.dimension = known or self._fitted().shape[1]
         return self
 
     def _learn(self, texts: list[str]) -> np.ndarray:
@@ -212,31 +193,27 @@ class LatentSemantic(TextEncoder):
                 f"No word of two letters is in the {len(texts)} training texts.",
                 "Check which column holds the texts.",
             ) from None
-        with limited_threads(self.threads):
+        # The bytes of sums depend on the number of threads.
+        with limited_threads(1):
             left, values, directions = randomized_svd(
-                table,
-                min(self.rank, *table.shape),
-                n_iter=5,
-                flip_sign=False,
-                random_state=self.random_state,
+                table, min(self.rank, *table.shape), n_iter=5, flip_sign=False, random_state=0
             )
         _, directions = svd_flip(left, directions, u_based_decision=False)
         return np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
-        """Encode texts; see `TextEncoder.encode`. Before `fit` a NotFittedError is raised."""
-        self._require_texts()
+        """Encode texts; see `TextEncoder.encode`."""
         listed = list_texts(texts)
         with show_progress(progress, COUNT) as show:
             report = partial(show, f"{ENCODING} {self.name}")
             if self.folder is not None:
                 cache = VectorCache(self.folder, self.digest, self.dimension)
                 return cache.look_up(listed, self._project, report)
-            vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
+            vectors = np.empty((len(listed), self.dimension), self.dtype)
             for rows, fresh in self._project(listed):
                 vectors[rows] = fresh
                 report(int(rows[-1]) + 1, len(listed))
-            return vectors
+            return vectors.astype(np.float32)
 
     def _project(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and float32 vectors, a chunk at a time."""
@@ -248,23 +225,8 @@ class LatentSemantic(TextEncoder):
 
     def _fitted(self) -> np.ndarray:
         if self._directions is None:
-            self._directions = self._learn(self._require_texts())
+            self._directions = self._learn(self._texts)
         return self._directions
-
-    def _require_texts(self) -> list[str]:
-        if self._texts is None:
-            from sklearn.exceptions import NotFittedError
-
-            raise NotFittedError("this encoder learns from training texts: call fit first")
-        return self._texts
-
-    def _describe(self, texts: list[str]) -> str:
-        digest = hashlib.sha256()
-        for text in texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "big") + content)
-        description = {**self.settings, "texts": digest.hexdigest()}
-        return hashlib.sha256(canonical_json(description).encode()).hexdigest()
 
 
 LIBRARIES = ("onnxruntime", "tokenizers")
@@ -272,9 +234,9 @@ LIBRARIES = ("onnxruntime", "tokenizers")
 BATCH_TOKENS = 512
 # Some seconds of work: what is lost when the process is killed.
 FLUSH_TEXTS = 256
-# Texts that are split into tokens between two signs of progress, and its name.
-SHOWN_TEXTS, SPLITTING = 1000, "tokens for"
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+# What the libraries have loaded.
+LOADED = ("_session", "_tokenizer", "_independent")
 
 
 class TransformerEncoder(TextEncoder):
@@ -293,17 +255,21 @@ class TransformerEncoder(TextEncoder):
         Batches that are run at once, each by one thread of onnxruntime; at least 1.
     progress : callable, optional
         Called with (name, bytes that arrived, bytes in total or None) while files are fetched.
+    folder : Path, optional
+        Where the files of a saved encoder stand: nothing is fetched, and no vector kept.
 
     Raises
     ------
     ConfigError
-        When ``max_tokens`` or ``threads`` is out of range.
+        When ``max_tokens`` is out of range.
     FetchError
         When the weights or the tokenizer cannot be obtained.
     ImportError
         When onnxruntime or tokenizers is not installed.
 
-    Notes ----- All texts of a batch have the same number of tokens, so that nothing is padded.
+    Notes
+    -----
+    All texts of a batch have the same number of tokens, so that nothing is padded.
     MiniLM's activations are float32, and a text has the same bytes alone and in any batch of 2 to
     32 texts of 7 to 128 tokens, with one thread or two, on the processor where this was measured. A
     graph with quantised activations scales them by the entire batch: when a graph is loaded, a few
@@ -327,40 +293,30 @@ class TransformerEncoder(TextEncoder):
         max_tokens: int = 256,
         threads: int = 1,
         progress: Progress | None = None,
+        folder: Path | None = None,
     ) -> None:
         if not 3 <= max_tokens <= config.positions:
             raise ConfigError(
                 f"max_tokens is {max_tokens}, and {config.encoder} takes 3 to {config.positions}.",
                 "Give a number between.",
             )
-        if threads < 1:
-            raise ConfigError(f"threads is {threads}.", "Give 1 or more.")
         import onnxruntime  # noqa: F401
         import tokenizers  # noqa: F401
 
-        self.config = config
-        self.max_tokens = max_tokens
-        self.threads = threads
-        self._weights, self._tokens = (
-            fetch(file.sources, file.sha256, home, progress)
-            for file in (config.weights, config.tokenizer)
-        )
-        self.cache = VectorCache(home / FOLDER, self.digest, self.dimension)
-
-    @property
-    def name(self) -> str:
-        """The name of its YAML."""
-        return self.config.encoder
-
-    @property
-    def dimension(self) -> int:
-        """d, the length of a vector."""
-        return self.config.dimension
-
-    @cached_property
-    def digest(self) -> str:  # type: ignore[override]
-        """Sha256 of both files, of what is done with them, and of the libraries' versions."""
-        return digest_transformer(self.config, self.max_tokens)
+        self.config, self.max_tokens, self.threads = config, max_tokens, threads
+        self.name, self.dimension = config.encoder, config.dimension
+        self.digest = digest_transformer(config, max_tokens)
+        self.cache = None if folder else VectorCache(home / FOLDER, self.digest, self.dimension)
+        if folder is not None:
+            # They are loaded later, when the current folder may be another.
+            self._weights, self._tokens = (
+                folder.absolute() / name for name in (WEIGHTS, TOKENIZER)
+            )
+        else:
+            self._weights, self._tokens = (
+                fetch(file.sources, file.sha256, home, progress)
+                for file in (config.weights, config.tokenizer)
+            )
 
     def fit(self, texts: Iterable[str]) -> Self:  # noqa: ARG002
         """Do nothing: it was trained elsewhere."""
@@ -370,19 +326,36 @@ class TransformerEncoder(TextEncoder):
         """Encode texts, float32 of shape (n_texts, dimension); cached ones are looked up.
 
         Rows have length 1 to within 10⁻³, because they are rounded to half precision. Repeated
-        texts count once in ``progress``.
+        texts count once in ``progress``. StoreError for files that the libraries cannot use.
         """
         listed = list_texts(texts)
-        with show_progress(progress, COUNT) as show:
-            report = partial(show, f"{ENCODING} {self.name}")
-            return self.cache.look_up(listed, partial(self._flushes, show=show), report)
+        try:
+            if self.cache is not None:
+                with show_progress(progress, COUNT) as show:
+                    report = partial(show, f"{ENCODING} {self.name}")
+                    return self.cache.look_up(listed, self._flushes, report)
+            vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
+            for positions, fresh in self._batches(listed):
+                vectors[positions] = fresh
+            return vectors
+        except FairfrontierError:
+            raise
+        # Libraries raise almost anything for bytes that nobody wrote.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            raise StoreError(
+                f"The encoder of texts {self._weights} cannot be run: {reason.rstrip('.')}.",
+                "Restore its folder from where it was copied, or export the bundle again.",
+            ) from error
 
-    def _flushes(
-        self, texts: Sequence[str], show: Progress
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what libraries have loaded, so that joblib's workers load it themselves."""
+        return {key: value for key, value in vars(self).items() if key not in LOADED}
+
+    def _flushes(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors, in batches worth a transaction."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in self._batches(texts, show):
+        for batch in self._batches(texts):
             waiting.append(batch)
             if sum(len(positions) for positions, _ in waiting) >= FLUSH_TEXTS:
                 yield _join(waiting)
@@ -390,17 +363,13 @@ class TransformerEncoder(TextEncoder):
         if waiting:
             yield _join(waiting)
 
-    def _batches(
-        self, texts: Sequence[str], show: Progress = lambda *_: None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _batches(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors of batches, from the longest texts to the shortest.
 
         Texts that are cut to the same tokens are run once.
         """
         alike: dict[bytes, list[int]] = {}
         for position, text in enumerate(texts):
-            if position and position % SHOWN_TEXTS == 0:
-                show(f"{SPLITTING} {self.name}", position, len(texts))
             # One by one: the library's own batches would take every core.
             tokens = np.array(self._tokenizer.encode(text).ids, dtype=np.int64)
             alike.setdefault(tokens.tobytes(), []).append(position)
@@ -412,25 +381,13 @@ class TransformerEncoder(TextEncoder):
             equal = np.flatnonzero(lengths == length)
             size = max(1, BATCH_TOKENS // int(length)) if self._independent else 1
             batches += [equal[start : start + size] for start in range(0, len(equal), size)]
-        vectors = self._map(
-            lambda batch: self._run(np.stack([tokens_of[i] for i in batch])), batches
-        )
-        for batch, rows in zip(batches, vectors, strict=True):
-            counts = [len(members[i]) for i in batch]
-            yield np.concatenate([members[i] for i in batch]), np.repeat(rows, counts, axis=0)
-
-    def _map(
-        self, run: Callable[[np.ndarray], np.ndarray], batches: Sequence[np.ndarray]
-    ) -> Iterator[np.ndarray]:
-        """Run batches in their order, several at once where that is allowed."""
-        if self.threads == 1 or len(batches) < 2:
-            yield from map(run, batches)
-            return
-        # Made before several threads could make it.
-        _ = self._session
         pool = ThreadPoolExecutor(self.threads)
         try:
-            yield from pool.map(run, batches)
+            # In their order, several at once.
+            runs = pool.map(self._run, (np.stack([tokens_of[i] for i in each]) for each in batches))
+            for batch, rows in zip(batches, runs, strict=True):
+                counts = [len(members[i]) for i in batch]
+                yield np.concatenate([members[i] for i in batch]), np.repeat(rows, counts, axis=0)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -513,14 +470,11 @@ def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
         "source": source_digest([__name__]),
         "versions": {library: version(library) for library in LIBRARIES},
     }
+    return _digest(description)
+
+
+def _digest(description: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(description).encode()).hexdigest()
-
-
-AUTO = "auto"
-FALLBACK = "tfidf"
-PREFERRED = "minilm"
-EXTRA = "pip install 'fairfrontier[text]'"
-_log = logging.getLogger(__name__)
 
 
 def choose_encoder(
@@ -528,9 +482,7 @@ def choose_encoder(
     *,
     home: Path,
     max_tokens: int = 256,
-    rank: int = 384,
     threads: int = 1,
-    random_state: int = 0,
     progress: Progress | None = None,
 ) -> TextEncoder:
     """Return an encoder that is not fitted yet.
@@ -538,8 +490,8 @@ def choose_encoder(
     ``name`` is ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a
     warning in the log where MiniLM's libraries are not installed or its files cannot be reached.
     The encoder's ``name`` says which. ``max_tokens`` and ``threads`` are those of a sentence
-    encoder, ``rank`` and ``random_state`` those of TF-IDF's singular directions; ``progress`` is
-    called with (name, bytes that arrived, bytes in total or None) while files are fetched.
+    encoder; ``progress`` is called with (name, bytes that arrived, bytes in total or None) while
+    files are fetched.
 
     Raises
     ------
@@ -550,8 +502,7 @@ def choose_encoder(
     FetchError
         When its files differ from those stated, or the disk is full; under ``"auto"`` too.
     """
-    # Without threads, on which its bytes would depend.
-    latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
+    latent = LatentSemantic(home=home)
     if name == FALLBACK:
         return latent
     config = read_encoder(PREFERRED if name == AUTO else name, home, also=(AUTO, FALLBACK))
@@ -590,8 +541,7 @@ def determine_encoder(name: str, home: Path, progress: Progress | None = None) -
 def digest_encoder(name: str, home: Path, max_tokens: int) -> str:
     """Return a digest of an encoder (not ``"auto"``) that needs neither its files nor texts."""
     if name == FALLBACK:
-        settings = LatentSemantic(home=home).settings
-        return hashlib.sha256(canonical_json(settings).encode()).hexdigest()
+        return _digest(LatentSemantic(home=home).settings)
     try:
         return digest_transformer(read_encoder(name, home), max_tokens)
     except ImportError as error:
@@ -600,6 +550,50 @@ def digest_encoder(name: str, home: Path, max_tokens: int) -> str:
 
 def _lacking(name: str, error: ImportError) -> ConfigError:
     return ConfigError(
-        f"The encoder {name!r} cannot run, since {error.name or error} is not installed.",
+        f"The encoder {name!r} of texts needs {error.name or error}, which is not installed.",
         f"Install it ({EXTRA}), or take encoder: {FALLBACK}.",
     )
+
+
+def save_encoder(encoder: TextEncoder, folder: Path) -> None:
+    """Write a fitted encoder into a new folder: words and arrays, or its graph and tokenizer."""
+    folder.mkdir()
+    if isinstance(encoder, TransformerEncoder):
+        facts = {"config": encoder.config.model_dump(mode="json"), "max_tokens": encoder.max_tokens}
+        shutil.copyfile(encoder._weights, folder / WEIGHTS)
+        shutil.copyfile(encoder._tokens, folder / TOKENIZER)
+    else:
+        assert isinstance(encoder, LatentSemantic)  # noqa: S101
+        directions, words = encoder._fitted(), encoder._words
+        facts = {"words": words.get_feature_names_out().tolist()}
+        np.savez(folder / ARRAYS, weight=words.idf_, directions=directions)
+    write_json({"encoder": encoder.name, **facts}, folder / FILE)
+
+
+def load_encoder(folder: Path, threads: int = 1) -> TextEncoder:
+    """Read what `save_encoder` wrote; ConfigError where its libraries are missing.
+
+    Vectors are those of the study's cache, and not kept.
+    """
+    facts = read_json(folder / FILE)
+    name = facts["encoder"]
+    if name != FALLBACK:
+        config = EncoderConfig.model_validate(facts["config"])
+        tokens = int(facts["max_tokens"])
+        try:
+            return TransformerEncoder(
+                config, folder, max_tokens=tokens, threads=threads, folder=folder
+            )
+        except ImportError as error:
+            raise _lacking(name, error) from None
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    encoder = LatentSemantic()
+    # What it learnt from stays behind.
+    weight, encoder._directions = read_numbers(folder / ARRAYS, "weight", "directions")
+    encoder.dimension, encoder.dtype = encoder._directions.shape[1], STORED
+    encoder._words = TfidfVectorizer(
+        sublinear_tf=True, strip_accents="unicode", vocabulary=facts["words"]
+    )
+    encoder._words.idf_ = weight
+    return encoder

@@ -92,10 +92,11 @@ def fit_text(
         # An npy has a row for every row of the table, a Parquet file for those in use.
         kept = frame.index if path.suffix == ".npy" else used.index
         ids = frame.loc[kept, feature.ids] if feature.ids else kept
-        embedding = read_embeddings(path, ids.tolist(), id_column=feature.ids or "id")
-        names = _name_columns(column, embedding.dimension)
-        supplied = SuppliedBlock(column, names, vectors=embedding.vectors, rows=kept)
-        return TextFeatures(embedding.name, digest_text(feature, home, file), supplied, None)
+        vectors = read_embeddings(path, ids.tolist(), id_column=feature.ids or "id")
+        names = _name_columns(column, vectors.shape[1])
+        supplied = SuppliedBlock(column, names, vectors=vectors, rows=kept)
+        name = f"{SUPPLIED}{path.name}"
+        return TextFeatures(name, digest_text(feature, home, file), supplied, None)
     encoder = choose_encoder(
         determine_encoder(feature.encoder, home, progress),
         home=home,

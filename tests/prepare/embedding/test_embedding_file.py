@@ -26,21 +26,9 @@ def save_table(path, **columns):
 
 
 def test_npy_in_the_order_of_rows(tmp_path):
-    supplied = read_embeddings(save(tmp_path / "v.npy", VECTORS), IDS)
-    assert supplied.name == "file:v.npy"
-    assert supplied.dimension == 4
-    assert supplied.vectors.dtype == np.float32
-    np.testing.assert_array_equal(supplied.vectors, VECTORS.astype(np.float32))
-
-
-@pytest.mark.parametrize("kind", ["int32", "str"])
-def test_npy_with_ids_is_put_into_the_order_of_the_table(tmp_path, kind):
-    path = save(tmp_path / "v.npy", VECTORS)
-    held = save(tmp_path / "ids.npy", IDS.astype(kind))
-    asked = ["20", "30"]
-    np.testing.assert_allclose(
-        read_embeddings(path, asked, id_file=held).vectors, VECTORS[[2, 0]], rtol=1e-7
-    )
+    vectors = read_embeddings(save(tmp_path / "v.npy", VECTORS), IDS)
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, VECTORS.astype(np.float32))
 
 
 @pytest.mark.parametrize("form", ["columns", "list", "fixed", "frame"])
@@ -55,23 +43,13 @@ def test_parquet_of_columns_or_lists(tmp_path, form):
         save_table(path, id=IDS, vector=pa.FixedSizeListArray.from_arrays(flat, 4))
     else:
         pd.DataFrame({"id": IDS, "vector": list(VECTORS)}).to_parquet(path)
-    supplied = read_embeddings(path, [10, 20, 30])
-    np.testing.assert_allclose(supplied.vectors, VECTORS[[1, 2, 0]], rtol=1e-6)
+    np.testing.assert_allclose(read_embeddings(path, [10, 20, 30]), VECTORS[[1, 2, 0]], rtol=1e-6)
 
 
 def test_chunked_lists_and_sliced_ones_keep_their_rows(tmp_path):
     lists = pa.chunked_array([pa.array([[9.0, 9.0], [1.0, 2.0]])[1:], pa.array([[3.0, 4.0]])])
     path = save_table(tmp_path / "v.parquet", id=[0, 1], vector=lists)
-    assert read_embeddings(path, [1, 0]).vectors.tolist() == [[3, 4], [1, 2]]
-
-
-def test_digest_names_content_and_order(tmp_path):
-    path = save_table(tmp_path / "v.parquet", id=IDS, a=VECTORS[:, 0], b=VECTORS[:, 1])
-    first = read_embeddings(path, IDS)
-    assert read_embeddings(path, IDS).digest == first.digest
-    assert read_embeddings(path, IDS[::-1]).digest != first.digest
-    save_table(path, id=IDS, a=VECTORS[:, 1], b=VECTORS[:, 0])
-    assert read_embeddings(path, IDS).digest != first.digest
+    assert read_embeddings(path, [1, 0]).tolist() == [[3, 4], [1, 2]]
 
 
 class Trap:
@@ -88,8 +66,6 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     with pytest.raises(DataError, match="never unpickled") as caught:
         read_embeddings(path, [0])
     assert "numpy.save" in caught.value.mend
-    with pytest.raises(DataError, match="never unpickled"):
-        read_embeddings(save(tmp_path / "w.npy", VECTORS), IDS, id_file=path)
 
 
 def bad_arrays():
@@ -98,7 +74,7 @@ def bad_arrays():
     yield "NaN", wrong, "1 rows, the first of them with id 10"
     yield "infinite", np.where(np.isnan(wrong), np.inf, wrong), "id 10"
     yield "too large", np.where(np.isnan(wrong), 1e300, wrong), "id 10"
-    yield "count", VECTORS[:2], "has 2 rows, and the table has 3"
+    yield "count", VECTORS[:2], r"shape \(2, 4\)"
     yield "flat", VECTORS[:, 0], r"shape \(3,\)"
     yield "empty", VECTORS[:, :0], r"shape \(3, 0\)"
     yield "text", VECTORS.astype(str), "type <U"
@@ -140,7 +116,7 @@ def test_an_archive_is_no_array(tmp_path):
     stream = io.BytesIO()
     np.savez(stream, a=VECTORS)
     (tmp_path / "v.npy").write_bytes(stream.getvalue())
-    with pytest.raises(DataError, match="archive"):
+    with pytest.raises(DataError, match="is no array"):
         read_embeddings(tmp_path / "v.npy", IDS)
 
 
@@ -152,13 +128,13 @@ def test_an_archive_is_no_array(tmp_path):
         ({"id": [30, 10, None], "a": [1.0, 2.0, 3.0]}, "1 missing"),
         ({"id": [0.5, 10.0, 20.0], "a": [1.0, 2.0, 3.0]}, "type double"),
         ({"id": [30, 10, 20], "a": [1.0, None, 3.0]}, "id 10"),
-        ({"id": [30, 10, 20], "a": ["x", "y", "z"]}, "a: this column is of type string"),
-        ({"id": [30, 10, 20]}, "no column but 'id'"),
+        ({"id": [30, 10, 20], "a": ["x", "y", "z"]}, "columns of string"),
+        ({"id": [30, 10, 20]}, "columns of nothing"),
         ({"id": [30, 10, 20], "a": [[1.0], [1.0, 2.0], [3.0]]}, "not all of one length"),
         ({"id": [30, 10, 20], "a": [[1.0], None, [3.0]]}, "not all of one length"),
         ({"id": [30, 10, 20], "a": [[1.0], [None], [3.0]]}, "id 10"),
-        ({"id": [30, 10, 20], "a": [["x"], ["y"], ["z"]]}, "lists hold string"),
-        ({"id": [30, 10, 20], "a": [[1.0]] * 3, "b": [1.0] * 3}, "a: this column is of type list"),
+        ({"id": [30, 10, 20], "a": [["x"], ["y"], ["z"]]}, "columns of string"),
+        ({"id": [30, 10, 20], "a": [[1.0]] * 3, "b": [1.0] * 3}, "columns of .*list"),
     ],
 )
 def test_what_is_wrong_with_a_parquet_file_is_said(tmp_path, columns, said):
@@ -167,21 +143,14 @@ def test_what_is_wrong_with_a_parquet_file_is_said(tmp_path, columns, said):
 
 
 def test_files_and_columns_that_are_not_there(tmp_path):
-    array = save(tmp_path / "v.npy", VECTORS)
     table = save_table(tmp_path / "v.parquet", row=IDS, a=[1.0, 2.0, 3.0])
     for call, said in (
         (lambda: read_embeddings(tmp_path / "w.npy", IDS), "There is no file"),
-        (lambda: read_embeddings(array, IDS, id_file=tmp_path / "w.npy"), "There is no file"),
         (lambda: read_embeddings(table, IDS), "no column 'id'"),
-        (lambda: read_embeddings(table, IDS, id_file=array), "ids inside"),
         (lambda: read_embeddings(table, IDS, id_column="rwo"), "Did you mean 'row'"),
     ):
         with pytest.raises(ConfigError, match=said):
             call()
-    other = tmp_path / "v.csv"
-    other.write_text("1,2")
-    with pytest.raises(ConfigError, match=r"neither \.npy nor \.parquet"):
-        read_embeddings(other, IDS)
     (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="is no Parquet file"):
         read_embeddings(tmp_path / "x.parquet", IDS)
@@ -190,6 +159,3 @@ def test_files_and_columns_that_are_not_there(tmp_path):
     table.write_bytes(table.read_bytes().replace(b"abcdef", b"\xff\xfe\xff\xff\xfe\xff"))
     with pytest.raises(DataError, match="is no Parquet file"):
         read_embeddings(table, IDS)
-    short = save(tmp_path / "ids.npy", IDS[:2])
-    with pytest.raises(DataError, match="3 integers or strings"):
-        read_embeddings(array, IDS, id_file=short)

@@ -170,7 +170,7 @@ def test_vectors_of_ones_own(project, tmp_path):
     assert fingerprint(path, home=tmp_path) != before
     assert load(path, home=tmp_path).digest != split.digest
     np.save(tmp_path / "own.npy", vectors[1:])
-    with pytest.raises(DataError, match="Save a vector for every row"):
+    with pytest.raises(DataError, match="Save one row of numbers"):
         load(path, home=tmp_path)
     with pytest.raises(ConfigError, match="need an encoder, and own"):
         load(project(features=features), home=tmp_path)

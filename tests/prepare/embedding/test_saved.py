@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,12 @@ import pandas as pd
 import pytest
 
 from fairfrontier.prepare.embedding import feature
-from fairfrontier.prepare.embedding.encoder import LatentSemantic, TransformerEncoder
-from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
+from fairfrontier.prepare.embedding.encoder import (
+    LatentSemantic,
+    TransformerEncoder,
+    load_encoder,
+    save_encoder,
+)
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError
@@ -46,7 +51,7 @@ def test_a_saved_encoder_gives_the_same_bytes_without_cache(encoder, tmp_path):
 def test_a_saved_graph_needs_its_libraries(tmp_path, monkeypatch):
     encoder = TransformerEncoder(make_config(tmp_path), tmp_path, max_tokens=12)
     save_encoder(encoder, tmp_path / "saved")
-    monkeypatch.setattr("fairfrontier.prepare.embedding.saved.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match=r"needs onnxruntime.*fairfrontier\[text\]"):
         load_encoder(tmp_path / "saved")
 
@@ -173,5 +178,5 @@ def test_other_facts_of_a_sentence_encoder_are_refused(graph, tmp_path, change):
     graph()
     path = tmp_path / "saved" / "encoder.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=r"cannot take|validation error"):
+    with pytest.raises((ValueError, ConfigError), match=r"takes 3 to|validation error"):
         load_encoder(tmp_path / "saved")

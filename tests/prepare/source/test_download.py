@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
-import shutil
 import time
 from types import SimpleNamespace
 
@@ -247,23 +246,15 @@ def test_redirects_lead_to_http_only(server, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     server.add("/table.csv", status=302, headers={"Location": secret.as_uri()})
-    with pytest.raises(UnreachableError, match="to other than http"):
+    with pytest.raises(UnreachableError, match="unsupported protocol"):
         get(server, folder)
     server.add("/table.csv", status=302, headers={"Location": "/table.csv"})
-    with pytest.raises(UnreachableError, match="in a circle"):
+    with pytest.raises(UnreachableError, match="redirects"):
         get(server, folder)
     assert names(folder) == []
     server.add("/real", CONTENT)
     server.add("/table.csv", status=301, headers={"Location": "/real"})
     assert get(server, folder).read_bytes() == CONTENT
-
-
-def test_bodies_of_redirects_are_not_read(server, tmp_path):
-    server.add("/real", CONTENT)
-    # Broken gzip, of which there is to be more than ever comes.
-    headers = {"Location": "/real", "Content-Encoding": "gzip", "Content-Length": "9999"}
-    server.add("/table.csv", b"broken", status=302, headers=headers, length=False)
-    assert get(server, tmp_path).read_bytes() == CONTENT
 
 
 def test_https_is_not_followed_by_http():
@@ -300,7 +291,7 @@ def test_a_connection_that_is_refused_is_tried_again_a_few_times(server, tmp_pat
 
 def test_a_proxy_that_cannot_be_is_a_fault_of_the_environment(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "gopher://127.0.0.1:1")
-    with pytest.raises(UnreachableError, match="proxy of the environment"):
+    with pytest.raises(UnreachableError, match="HTTP_PROXY"):
         get(server, tmp_path)
 
 
@@ -339,16 +330,6 @@ def test_a_disk_that_fills_up_keeps_what_arrived(server, tmp_path, monkeypatch):
     assert server.asked[-1].range is not None
 
 
-def test_a_disk_too_small_is_known_before_a_byte_arrives(server, tmp_path, monkeypatch):
-    server.add("/table.csv", CONTENT)
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(OSError, match=r"3\.0 MB are needed") as caught:
-        get(server, tmp_path)
-    assert caught.value.errno == errno.ENOSPC
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize("size", ["9" * 5000, "²", "-1"])
 def test_a_size_that_is_none_is_unknown(size):
     ranged = {"Content-Range": f"bytes {size}-{size}/{size}".encode()}
@@ -362,12 +343,12 @@ def test_sizes_are_limited(server, tmp_path, monkeypatch, length):
     server.add("/table.csv", CONTENT, length=length)
     with monkeypatch.context() as patch:
         patch.setattr(module, "LIMIT_BYTES", 1_000_000)
-        with pytest.raises(FetchError, match="must be announced") as caught:
+        with pytest.raises(FetchError, match="has more than 1000000 bytes") as caught:
             get(server, tmp_path)
         assert "`bytes` beside the url" in caught.value.mend
         assert get(server, tmp_path, size=len(CONTENT)).read_bytes() == CONTENT
     (tmp_path / "table.csv").unlink()
-    with pytest.raises(FetchError, match="and its source states 2000000"):
+    with pytest.raises(FetchError, match="has more than 2000000 bytes"):
         get(server, tmp_path, size=2_000_000)
     assert names(tmp_path) == []
 

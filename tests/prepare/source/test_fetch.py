@@ -18,7 +18,7 @@ from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.source.fetch import FOLDER, clean_name, fetch, find, find_source
-from fairfrontier.runtime.errors import ConfigError, DataError, FetchError, UnreachableError
+from fairfrontier.runtime.errors import ConfigError, DataError, UnreachableError
 from tests.prepare.conftest import count_rows, fingerprint
 from tests.prepare.source.server import serve
 
@@ -60,27 +60,11 @@ def test_a_file_put_into_the_cache_by_hand_serves_whatever_it_is_called(tmp_path
     assert fetch([origin], PINNED, tmp_path) == folder / "by hand"
 
 
-def test_a_damaged_file_of_the_cache_is_set_aside_and_fetched_again(server, tmp_path, caplog):
+def test_a_damaged_file_of_the_cache_is_fetched_again(server, tmp_path):
     origin = Origin(url=server.add("/people.csv", CONTENT))
-    path = fetch([origin], PINNED, tmp_path)
-    path.write_bytes(CONTENT[:-1])
+    fetch([origin], PINNED, tmp_path).write_bytes(CONTENT[:-1])
     assert fetch([origin], PINNED, tmp_path).read_bytes() == CONTENT
-    assert kept(tmp_path) == [".refused-people.csv", "people.csv"]
-    assert (path.parent / ".refused-people.csv").read_bytes() == CONTENT[:-1]
-    assert "does not have the digest of its folder" in caplog.text
-
-
-def test_a_link_in_the_place_of_a_download_moves_and_writes_nothing(server, tmp_path):
-    theirs, cache = tmp_path / "ssh", tmp_path / FOLDER / digest(CONTENT)
-    theirs.mkdir()
-    (theirs / "key").write_text("mine")
-    cache.parent.mkdir(parents=True)
-    cache.symlink_to(theirs)
-    origins = [Origin(url=server.add("/table.csv", CONTENT))]
-    for look in (find, fetch):
-        with pytest.raises(FetchError, match=r"is a link.*Remove it\."):
-            look(origins, digest(CONTENT), tmp_path)
-    assert [path.name for path in theirs.iterdir()] == ["key"]
+    assert kept(tmp_path) == ["people.csv"]
 
 
 def test_paths_come_first_then_sources_in_their_order(server, tmp_path):

@@ -20,13 +20,10 @@ from fairfrontier.prepare.text.corpus import (
     FOLDER,
     clean_texts,
     locate_token,
-    mask_span,
     mask_word,
-    mask_words,
     prepare_texts,
     read_corpus,
     recall_table,
-    split_tokens,
     unwrap,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -44,16 +41,6 @@ def test_tokens_are_located_whatever_blanks_are_between(tokens, data):
     start, end = locate_token(text, tokens, index)
     assert text[start:end] == tokens[index]
     assert "".join(text[:start].split()) == "".join(tokens[:index])
-    assert mask_span(text, start, end, "⟂") == text[:start] + "⟂" + text[end:]
-
-
-@given(st.lists(st.text()))
-def test_lists_are_read_as_python_writes_them(tokens):
-    assert split_tokens(repr(tokens)) == tokens
-
-
-def test_escapes_that_python_does_not_write_stay_letters():
-    assert split_tokens(r"['\q', '\U00999999', '\xg', 'a\\b']") == ["q", "U00999999", "xg", r"a\b"]
 
 
 @pytest.mark.parametrize(
@@ -89,13 +76,12 @@ def test_words_are_masked_whole(text, word, masked):
 
 
 def test_each_text_has_its_own_word(occupations):
-    masked = mask_words(occupations["sentence"], occupations["job"])
+    masked = list(map(mask_word, occupations["sentence"], occupations["job"]))
     assert [text.count("[MASK]") for text in masked] == [1] * len(masked)
     # A mask is put in as it is written.
-    assert mask_words(["a b"], ["a"], r"\1") == [r"\1 b"]
+    assert mask_word("a b", "a", r"\1") == r"\1 b"
 
 
-MODULE = "fairfrontier.prepare.text.corpus"
 FRAME = pd.DataFrame(
     {"text": pd.array(["a", "", "Ünï – `x`"], dtype="str"), "number": [1.0, 2.5, float("nan")]}
 )
@@ -108,34 +94,34 @@ def test_a_table_is_made_once_for_each_description(tmp_path):
         calls.append(1)
         return FRAME.copy()
 
-    first = recall_table(make, {"files": ("x",)}, tmp_path, MODULE)
-    again = recall_table(make, {"files": ("x",)}, tmp_path, MODULE)
+    first = recall_table(make, {"files": ("x",)}, tmp_path)
+    again = recall_table(make, {"files": ("x",)}, tmp_path)
     pd.testing.assert_frame_equal(first, again)
     pd.testing.assert_frame_equal(first, FRAME)
-    recall_table(make, {"files": ("y",)}, tmp_path, MODULE)
+    recall_table(make, {"files": ("y",)}, tmp_path)
     assert len(calls) == 2
     assert len(list((tmp_path / FOLDER).rglob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize("name", ["source_digest", "version"])
 def test_other_code_and_other_libraries_make_another_table(tmp_path, monkeypatch, name):
-    recall_table(FRAME.copy, {}, tmp_path, MODULE)
+    recall_table(FRAME.copy, {}, tmp_path)
     monkeypatch.setattr(corpus, name, lambda _: "other")
     other = FRAME.assign(number=0.0)
-    pd.testing.assert_frame_equal(recall_table(other.copy, {}, tmp_path, MODULE), other)
+    pd.testing.assert_frame_equal(recall_table(other.copy, {}, tmp_path), other)
 
 
 def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
-    recall_table(FRAME.copy, {}, tmp_path, MODULE)
+    recall_table(FRAME.copy, {}, tmp_path)
     (path,) = (tmp_path / FOLDER).rglob("*.parquet")
     # A whole table, but not the one that was written.
     FRAME.assign(number=0.0).to_parquet(path)
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path, MODULE), FRAME)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path), FRAME)
     pd.testing.assert_frame_equal(pd.read_parquet(path), FRAME)
     blocked = tmp_path / "blocked"
     (blocked / "data" / "cache").mkdir(parents=True)
     (blocked / FOLDER).write_text("in the way")
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, blocked, MODULE), FRAME)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, blocked), FRAME)
 
 
 def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
@@ -144,7 +130,7 @@ def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path, MODULE), FRAME)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path), FRAME)
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
@@ -410,8 +396,6 @@ def test_tables_that_do_not_fit():
     blank = frame.assign(w=["a", " "])
     with pytest.raises(DataError, match="column 'w' has 1 missing cells, first in row 1"):
         prepare_texts(blank, Text(column="s", mask={"column": "w"}), "f")
-    with pytest.raises(ConfigError, match="makes a column 'text:words'"):
-        prepare_texts(frame.assign(**{"text:words": 1}), Text(column="s"), "f")
 
 
 def test_texts_are_no_rest(tmp_path, occupations):
