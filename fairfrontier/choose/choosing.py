@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -83,7 +83,7 @@ def describe_card(
     explanation: Explanation,
     commands: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what a card says, as plain values.
+    """Return what a card says, as plain values: what the bundle's manifest says, and more.
 
     ``table`` has every measure on the test rows, those of the bundle's own model, with 95%
     intervals, without levels of few rows; ``explained`` the means of the explanation, which is of
@@ -109,23 +109,17 @@ def describe_card(
         for each, share in choice.components
     ]
     return {
+        **bundle.manifest,
         "name": f"{study.facts['study']}: {' and '.join(model[0] for model in models)}",
-        "study": str(study.facts["study"]),
-        "dataset": config.dataset,
         "description": config.description or config.notes,
         "meaning": config.label.meaning,
-        "label": config.label.column,
-        "classes": list(bundle.class_names),
         "task": task,
         # What 0 and 1 mean where a regression is measured.
         "scale": config.label.range,
         "texts": config.features.text is not None,
-        "features": list(bundle.encoder.features),
         "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
         "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],
         "models": models,
-        "seed": choice.seed,
-        "objective": study.objective,
         "selected": [
             (name, value, choice.certified.get(name), *_read(measures, name))
             for name, value in choice.selected.items()
@@ -148,10 +142,6 @@ def describe_card(
         "explained": explained,
         "picture": draw_explanation(explained, explanation.unit),
         "values": _tabulate_values(explained),
-        "minimum": minimum,
-        "needed_groups": list(bundle.needed_groups),
-        "randomized": bundle.randomized,
-        "row_id": bundle.row_id,
         "unseen": bundle.encoder.unseen,
         "versions": list_versions(),
         "commands": dict(commands),
@@ -173,18 +163,23 @@ def _tabulate_groups(
     part: Part, measures: pd.DataFrame, attribute: str, names: Sequence[str], minimum: int
 ) -> dict[str, Any]:
     """Return the rates of every level of an attribute; levels with few rows have none, as one."""
-    sizes = np.bincount(part.group(attribute), minlength=len(part.attributes[attribute]))
-    shown, small = [], []
-    for level, size in zip(part.attributes[attribute], sizes.tolist(), strict=True):
-        if size < minimum:
-            small.append(size)
-            continue
-        rates = [_read(measures, f"{name}:{attribute}={level}") for name in names]
-        shown.append((level, size, rates))
-    if small:
-        unknown = (np.nan, np.nan, np.nan, 0)
-        shown.append((name_pool(len(small)), sum(small), [unknown] * len(names)))
+    shown = [
+        (level, int(mask.sum()), [_read(measures, f"{name}:{attribute}={level}") for name in names])
+        for level, mask in _pool(part.attributes[attribute], part.group(attribute), minimum)
+    ]
     return {"attribute": attribute, "levels": shown}
+
+
+def _pool(
+    levels: Sequence[str], codes: np.ndarray, minimum: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield every level of enough rows with the mask of these, then all others as one."""
+    small = np.bincount(codes, minlength=len(levels)) < minimum
+    for code, level in enumerate(levels):
+        if not small[code]:
+            yield level, codes == code
+    if small.any():
+        yield name_pool(int(small.sum())), small[codes]
 
 
 def _tabulate_values(explained: pd.DataFrame) -> list[dict[str, Any]]:
@@ -225,19 +220,10 @@ def describe_data(table: FittedTable, accepted: str | None, minimum: int) -> dic
     used = [name for name in block_columns if not name.startswith(GROUP_PREFIX)]
     groups = []
     for position, attribute in enumerate(plan.attributes):
-        codes = plan.groups[:, position]
-        sizes = np.bincount(codes, minlength=len(attribute.names))
-        small = sizes < minimum
-        masks = {
-            level: codes == code for code, level in enumerate(attribute.names) if not small[code]
-        }
-        if small.any():
-            masks[name_pool(int(small.sum()))] = small[codes]
         levels = [
-            (level, int(mask.sum()), mask.mean(), y[mask].mean())
-            if mask.sum() >= minimum
-            else (level, int(mask.sum()), mask.mean(), np.nan)
-            for level, mask in masks.items()
+            (level, n, mask.mean(), y[mask].mean() if n >= minimum else np.nan)
+            for level, mask in _pool(attribute.names, plan.groups[:, position], minimum)
+            for n in [int(mask.sum())]
         ]
         groups.append({"attribute": attribute.name, "levels": levels})
     policies = {"numeric": config.missing.numeric, "categorical": config.missing.categorical}

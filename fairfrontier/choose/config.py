@@ -21,13 +21,10 @@ NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"
 
 def read_policy(text: str) -> tuple[str, float]:
     """Return the name of a policy and its tolerance, 0 without one; ConfigError for another."""
-    found = re.fullmatch(rf"({KNEE}|{IDEAL})|({WITHIN})=([0-9.]+)", text)
-    try:
-        if found is not None:
-            return found[1] or found[2], float(found[3] or 0.0)
-    except ValueError:
-        pass
-    raise ConfigError(f"There is no policy {text!r}.", f"Give {NAMES}.")
+    found = re.fullmatch(rf"({KNEE}|{IDEAL})|({WITHIN})=(\d+\.?\d*|\.\d+)", text, re.ASCII)
+    if found is None:
+        raise ConfigError(f"There is no policy {text!r}.", f"Give {NAMES}.")
+    return found[1] or found[2], float(found[3] or 0.0)
 
 
 def _check_policy(text: str) -> str:

@@ -28,6 +28,7 @@ from fairfrontier.deployment.bundle import (
     find_mixture,
     list_facts,
     list_margins,
+    load_chain,
     make_bundle,
 )
 from fairfrontier.metrics.measure.registry import MEASURES
@@ -43,8 +44,6 @@ from fairfrontier.metrics.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.metrics.verb import evaluate
 from fairfrontier.models.fit.group import KIND
 from fairfrontier.models.prediction import task_of
-from fairfrontier.models.registry import load_model
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.loader import FittedTable, SplitRequest, fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -52,7 +51,6 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.rows import read_table
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
-from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
@@ -224,10 +222,6 @@ class Compared:
     held: Mapping[str, np.ndarray]
     limits: Mapping[str, float]
     certified: pd.DataFrame
-
-    def row(self, position: int) -> tuple[pd.Series, pd.Series]:
-        """Return the values of one setting, and what is certified of it."""
-        return self.table.iloc[position], self.certified.iloc[position]
 
     def find_excess(self) -> np.ndarray:
         """Return how far each setting exceeds the bound that it violates most; 0 within all."""
@@ -465,8 +459,24 @@ def apply_policy(policy: str, scores: np.ndarray) -> int:
     return int(front[np.argmax(value)])
 
 
+class Chosen:
+    """What `select` returns: a `Choice` or a `MixedChoice`."""
+
+    bounds: Mapping[str, float]
+    measures: pd.DataFrame
+
+    @property
+    def passed(self) -> pd.DataFrame:
+        """The bounds that `measures` do not keep; see `find_passed`."""
+        return find_passed(self.bounds, self.measures)
+
+    def export(self, folder: str | Path, **options: Any) -> Path:
+        """Write the bundle of this choice to a new folder; see `export_choice`."""
+        return export_choice(cast("Choice | MixedChoice", self), folder, **options)
+
+
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(Chosen):
     """A chosen setting, with its model and measures.
 
     Attributes
@@ -510,20 +520,12 @@ class Choice:
     @cached_property
     def model(self) -> Any:
         """The fitted model; a `PostProcessed` where a rule post-processes it."""
-        model = load_model(self.folder)
-        if self.post_processor is None:
-            return model
-        return PostProcessed(model, load_model(self.post_processor))
+        return load_chain(self.folder, self.post_processor)
 
     @property
     def components(self) -> tuple[tuple[Choice, float], ...]:
         """Itself, with the probability 1 that it decides."""
         return ((self, 1.0),)
-
-    @property
-    def passed(self) -> pd.DataFrame:
-        """The bounds that `measures` do not keep; see `find_passed`."""
-        return find_passed(self.bounds, self.measures)
 
     def find_split(self) -> SplitRequest:
         """Return the split that the model was trained on."""
@@ -531,13 +533,9 @@ class Choice:
         select_on = self.setting["select_on"]
         return SplitRequest(self.study.dataset, self.seed, rows, select_on, noise)
 
-    def export(self, folder: str | Path, **options: Any) -> Path:
-        """Write the bundle of this choice to a new folder; see `export_choice`."""
-        return export_choice(self, folder, **options)
-
 
 @dataclass(frozen=True, eq=False)
-class MixedChoice:
+class MixedChoice(Chosen):
     """Two chosen settings of which one, drawn for every row, decides.
 
     Attributes
@@ -575,15 +573,6 @@ class MixedChoice:
         """Both settings, each with the probability that it decides."""
         return ((self.first, 1.0 - self.share), (self.second, self.share))
 
-    @property
-    def passed(self) -> pd.DataFrame:
-        """The bounds that `measures` do not keep; see `find_passed`."""
-        return find_passed(self.bounds, self.measures)
-
-    def export(self, folder: str | Path, **options: Any) -> Path:
-        """Write the bundle of this choice to a new folder; see `export_choice`."""
-        return export_choice(self, folder, **options)
-
     @cached_property
     def model(self) -> Mixture:
         """Both models, with the draw by row id."""
@@ -608,8 +597,15 @@ def find_passed(bounds: Mapping[str, float], measures: pd.DataFrame) -> pd.DataF
 TEXT = {"method": "str"}
 NUMBERS = {"seed", "value", "n", "low", "high"}
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds", "left_out"]
-# The files of results that belong together.
-READ = ("frontier.csv", "points.parquet", "models.csv", "summary.json")
+# How tables of results are read, and the columns that they have beside `KEYS`.
+READ: dict[str, tuple[Callable[[Path], pd.DataFrame], tuple[str, ...]]] = {
+    "frontier.csv": (partial(read_csv, dtype=TEXT), ()),
+    "points.parquet": (read_result, ("part", "measure", "group", *NUMBERS)),
+    "models.csv": (
+        partial(read_csv, dtype=TEXT, na_values=[]),
+        ("seed", "model", "post_processor"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -634,59 +630,46 @@ class Study:
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """The frontier: one row per fairness measure × method × setting."""
-        return self._read("frontier.csv", partial(read_csv, dtype=TEXT))
+        return self._results[0]["frontier.csv"]
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """Every measure of every fit."""
-        columns = ("part", "measure", "group", *NUMBERS)
-        return self._read("points.parquet", read_result, *columns)
+        return self._results[0]["points.parquet"]
 
     @cached_property
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
-        read = partial(read_csv, dtype=TEXT, na_values=[])
-        return self._read("models.csv", read, "seed", "model", "post_processor")
+        return self._results[0]["models.csv"]
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of summary.json."""
-        path = self.folder / "summary.json"
-        with self._explaining_change(), _explaining(path):
-            summary = dict(read_json(path))
-            names = [str(name) for name in summary["fairness"]]
-            return {**summary, "accuracy": str(summary["accuracy"]), "fairness": names}
-
-    def _read(self, name: str, read: Callable[[Path], pd.DataFrame], *columns: str) -> pd.DataFrame:
-        """Return a table of settings; StoreError unless it has rows and these columns."""
-        path = self.folder / name
-        with self._explaining_change(), _explaining(path):
-            table = read(path)
-            table[[*KEYS, *columns]].astype(dict.fromkeys(NUMBERS & {*columns}, np.float64)).iloc[0]
-            for setting in table["setting"].unique():
-                str(json.loads(setting)["select_on"])
-            return table
+        return self._results[1]
 
     @cached_property
-    def _stamps(self) -> list[Stamp]:
-        """What changes with the files, as it was when the first of them was read."""
-        return self._stamp()
+    def _results(self) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+        """The tables and the summary, read at once: a run may replace them, all of them together.
 
-    def _stamp(self) -> list[Stamp]:
-        return [stamp(self.folder / name) for name in READ]
-
-    @contextmanager
-    def _explaining_change(self) -> Iterator[None]:
-        """Raise StoreError where a run has replaced the files since the first of them was read."""
-        before = self._stamps
-        yield
-        if self._stamp() != before:
-            raise StoreError(f"The results in {self.folder} were replaced meanwhile.", "Try again.")
+        StoreError unless every table has rows and its columns.
+        """
+        tables = {}
+        for name, (read, columns) in READ.items():
+            with _explaining(self.folder / name):
+                table = tables[name] = read(self.folder / name)
+                numbers = dict.fromkeys(NUMBERS & {*columns}, np.float64)
+                table[[*KEYS, *columns]].astype(numbers).iloc[0]
+                for setting in table["setting"].unique():
+                    str(json.loads(setting)["select_on"])
+        with _explaining(self.folder / "summary.json"):
+            summary = dict(read_json(self.folder / "summary.json"))
+            names = [str(name) for name in summary["fairness"]]
+            return tables, {**summary, "accuracy": str(summary["accuracy"]), "fairness": names}
 
     @property
     def fairness(self) -> list[str]:
         """The fairness measures of the frontier."""
-        return [*self.summary["fairness"]]
+        return list(self.summary["fairness"])
 
     @property
     def dataset(self) -> str:
@@ -796,8 +779,11 @@ def select(
     bounds = dict(subject_to or {})
     fairness = [] if policy is None else study.fairness
     rows = study.frontier[KEYS].drop_duplicates()
-    if policy is not None:
-        _check_policy(policy, mixture)
+    if policy is not None and mixture:
+        raise ConfigError(
+            "A policy chooses one setting of the frontier, and a mixture is of two.",
+            "Leave one of them out.",
+        )
     if not groups_at_decision:
         rows = _leave_out_groups(study, rows)
     fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
@@ -815,8 +801,7 @@ def select(
         found = mix_compared(compared, measure, bounds, confidence)
         if found is not None:
             first, second = (
-                _describe(study, *compared.row(position), seed, fits, bounds)
-                for position in found[:2]
+                _describe(study, compared, position, seed, fits, bounds) for position in found[:2]
             )
             return _mix(study, first, second, found[2], part)
     scores, excess = compared.scores, compared.find_excess()
@@ -828,7 +813,7 @@ def select(
         within = np.flatnonzero(excess <= 0)
         kept = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
         best = int(within[apply_policy(policy, np.column_stack(kept))])
-    return _describe(study, *compared.row(best), seed, fits, bounds)
+    return _describe(study, compared, best, seed, fits, bounds)
 
 
 def _explain(
@@ -857,16 +842,6 @@ def _explain(
         f"{_write(table.iloc[position].to_dict())}, and at worst "
         f"{_write(compared.certified.iloc[position].to_dict())}.",
     )
-
-
-def _check_policy(policy: str, mixture: bool) -> None:
-    """Raise ConfigError for a policy that is none, or goes with nothing else."""
-    read_policy(policy)
-    if mixture:
-        raise ConfigError(
-            "A policy chooses one setting of the frontier, and a mixture is of two.",
-            "Leave one of them out.",
-        )
 
 
 def _leave_out_groups(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
@@ -958,41 +933,36 @@ def _mix(study: Study, first: Choice, second: Choice, share: float, part: str) -
 
 def _describe(
     study: Study,
-    selected: pd.Series,
-    certified: pd.Series,
+    compared: Compared,
+    position: int,
     seed: int | None,
     fits: pd.DataFrame,
     bounds: Mapping[str, float],
 ) -> Choice:
-    """Return a setting, which names the row of what it was selected by, with its stored model."""
-    method, setting = cast("tuple[str, str]", selected.name)
+    """Return a setting of those compared, with its stored model."""
+    method, setting = compared.table.index[position]
+    selected, certified = compared.table.iloc[position], compared.certified.iloc[position]
     models = study.models
     models = models[(models["method"] == method) & (models["setting"] == setting)]
     models = models.sort_values("seed")
-    if seed is not None:
-        if seed not in set(models["seed"]):
-            raise ConfigError(
-                f"There is no model of seed {seed} among those of {_name((method, setting))}.",
-                f"Give one of {', '.join(map(str, models['seed']))}.",
-            )
-        models = models[models["seed"] == seed]
-    folders = [
-        study.home / str(folder)
-        for name in ("model", "post_processor")
-        for folder in models[name].iloc[:1]
-        if folder
-    ]
+    if seed is not None and seed not in set(models["seed"]):
+        raise ConfigError(
+            f"There is no model of seed {seed} among those of {_name((method, setting))}.",
+            f"Give one of {', '.join(map(str, models['seed']))}.",
+        )
+    models = models if seed is None else models[models["seed"] == seed]
+    found = models[["model", "post_processor"]].to_numpy(dtype=object)[:1].ravel()
+    folders = [study.home / str(folder) for folder in found if folder]
     if not folders or not all(_is_stored(folder, study.home) for folder in folders):
         raise StoreError(
             f"The model of {_name((method, setting))} is no longer in the store.",
             "Run the study again.",
         )
-    row = models.iloc[0]
     own = fits[(fits["method"] == method) & (fits["setting"] == setting)]
     return Choice(
         method=method,
         setting=json.loads(setting),
-        seed=int(row["seed"]),
+        seed=int(models["seed"].iloc[0]),
         selected={str(name): float(value) for name, value in selected.items()},
         measures=summarise(study.points, own, "test")[COLUMNS],
         folder=folders[0],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.rate import TNR, TPR
-from fairfrontier.models.base import Classifier, read_keywords
-from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import number_cells
@@ -29,7 +27,7 @@ from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import Cells, as_levels
 from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.rows import used_columns
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest, require
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
 from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED, SIGNATURE
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.seeds import derive_integer, uniforms
@@ -116,18 +114,16 @@ class Mixture:
         ids: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        keywords = {"sensitive_features": sensitive_features, "ids": ids}
-        first, second = (_decide(model, X, keywords) for model in (self.first, self.second))
-        chance = (1.0 - self.share) * first + self.share * second
+        groups = np.zeros((len(X), 0)) if sensitive_features is None else sensitive_features
+        chance = judge(self, X, groups, np.arange(len(X)) if ids is None else ids).probability
         return np.column_stack([1.0 - chance, chance])
 
     def predict(
         self, X: np.ndarray, *, ids: np.ndarray, sensitive_features: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,), drawn by the rows' ``ids``, integers."""
-        keywords = {"sensitive_features": sensitive_features, "ids": ids}
-        first, second = (_predict(model, X, keywords) for model in (self.first, self.second))
-        return np.where(self.draw(ids), second, first)
+        groups = np.zeros((len(X), 0)) if sensitive_features is None else sensitive_features
+        return np.asarray(self.classes_[judge(self, X, groups, ids).decision])
 
     def draw(self, ids: np.ndarray) -> np.ndarray:
         """Return for which rows the second model decides, bool of shape (n_samples,)."""
@@ -144,13 +140,8 @@ class Mixture:
             When the folder is not empty or cannot be written.
         """
         folder = Path(folder)
-        if folder.is_dir() and any(folder.iterdir()):
-            raise StoreError(f"The folder {folder} is not empty.", "Save the mixture to a new one.")
         for name, model in zip(COMPONENTS, (self.first, self.second), strict=True):
-            chain = isinstance(model, PostProcessed)
-            (model.model if chain else model).save(folder / name / COMPONENT)
-            if chain:
-                model.processor.save(folder / name / COMPONENT_RULE)
+            _save_chain(model, folder / name / COMPONENT, folder / name / COMPONENT_RULE)
         # Last, so that a folder with this file is complete.
         write_json({"share": self.share, "random_state": self.random_state}, folder / MIXTURE)
         return folder
@@ -165,30 +156,27 @@ class Mixture:
             When a file is missing, or one of a model was altered.
         """
         folder = Path(folder)
-        models = []
         with reading(folder, "Name a folder that Mixture.save() wrote."):
             facts = read_json(folder / MIXTURE)
-            share, seed = facts["share"], facts["random_state"]
-            require(type(share) is float and type(seed) is int, "share or seed")
-            for name in COMPONENTS:
-                model: Any = load_model(folder / name / COMPONENT)
-                if (folder / name / COMPONENT_RULE).is_dir():
-                    model = PostProcessed(model, load_model(folder / name / COMPONENT_RULE))
-                models.append(model)
-            return cls(models[0], models[1], share, seed)
+            first, second = (
+                load_chain(folder / name / COMPONENT, folder / name / COMPONENT_RULE)
+                for name in COMPONENTS
+            )
+            return cls(first, second, facts["share"], facts["random_state"])
 
 
-def _decide(model: Any, X: np.ndarray, keywords: dict[str, Any]) -> np.ndarray:
-    """Return the probability of deciding 1, which is 0 or 1 where nothing is random."""
-    if not model.randomized:
-        return np.asarray(_predict(model, X, keywords) == model.classes_[-1], dtype=np.float64)
-    given = {name: keywords[name] for name in model.predict_needs}
-    return np.asarray(model.predict_proba(X, **given)[:, 1])
+def _save_chain(model: Any, folder: Path, rule: Path) -> None:
+    """Save a model, and the rule behind it, if there is one, to a folder of its own."""
+    if isinstance(model, PostProcessed):
+        model.processor.save(rule)
+        model = model.model
+    model.save(folder)
 
 
-def _predict(model: Any, X: np.ndarray, keywords: dict[str, Any]) -> np.ndarray:
-    known, _ = read_keywords(type(model), "predict")
-    return np.asarray(model.predict(X, **{name: keywords[name] for name in known & {*keywords}}))
+def load_chain(folder: Path, rule: Path | None) -> Any:
+    """Load a model, with the rule behind it where there is the folder of one."""
+    model: Any = load_model(folder)
+    return model if rule is None or not rule.is_dir() else PostProcessed(model, load_model(rule))
 
 
 def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
@@ -456,14 +444,11 @@ def _judge_block(
         return score, chance if processor.randomized else chosen.astype(np.float64), chosen
     given = _give(model, groups, ids)
     score = np.asarray(model.predict_proba(X, **given), dtype=np.float64)[:, 1]
-    if type(model).predict is Classifier.predict:
-        chosen = score >= model.cut_
-    else:
-        known, _ = read_keywords(type(model), "predict")
-        keywords = {"sensitive_features": groups, "ids": ids}
-        decision = model.predict(X, **{name: keywords[name] for name in known & {*keywords}})
-        chosen = np.asarray(decision == model.classes_[-1])
-    return score, score if model.randomized else chosen.astype(np.float64), chosen
+    if model.randomized:
+        decision = model.predict(X, **{**given, "ids": ids})
+        return score, score, np.asarray(decision == model.classes_[-1])
+    chosen = score >= model.cut_
+    return score, chosen.astype(np.float64), chosen
 
 
 FORMAT = 2
@@ -515,13 +500,14 @@ class Bundle(BaseEstimator):
     reference: Mapping[str, Any]
     metric: FairMetric | None = None
 
-    # The column of `decide` that `predict` returns.
+    # The column of `decide` that `predict` returns, and those of numbers before it.
     answer: ClassVar[str]
+    scores: ClassVar[tuple[str, ...]]
 
     @property
-    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """The columns of `decide`."""
+        return (ID, *self.scores, self.answer, REFUSED)
 
     @property
     @abstractmethod
@@ -541,8 +527,12 @@ class Bundle(BaseEstimator):
 
     @cached_property
     def needed_groups(self) -> tuple[str, ...]:
-        """The attributes that the rule looks at, beside the features."""
-        return find_needed(self.model, [attribute.name for attribute in self.encoder.attributes])
+        """The attributes that the rule looks at, beside the features, in their order."""
+        names, needed = self.encoder.names, set[int]()
+        for component in list_components(self.model):
+            if isinstance(component, PostProcessed):
+                needed |= set(component.processor.cross(np.arange(len(names))[None, :])[0])
+        return tuple(name for position, name in enumerate(names) if position in needed)
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -652,13 +642,7 @@ class Bundle(BaseEstimator):
 
     def fill(self, folder: Path) -> None:
         """Write the files of the bundle into an empty folder."""
-        if isinstance(self.model, Mixture):
-            self.model.save(folder / MODEL)
-        elif isinstance(self.model, PostProcessed):
-            self.model.model.save(folder / MODEL)
-            self.model.processor.save(folder / RULE)
-        else:
-            self.model.save(folder / MODEL)
+        _save_chain(self.model, folder / MODEL, folder / RULE)
         self.encoder.save(folder)
         write_json(self.reference, folder / REFERENCE)
         if self.metric is not None:
@@ -710,13 +694,10 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
         return np.array(self.class_names, dtype=object) if self.several else np.arange(2)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of `decide`."""
-        scores = self._scores if self.several else ("score", "probability")
-        return (ID, *scores, self.answer, REFUSED)
-
-    @property
-    def _scores(self) -> tuple[str, ...]:
+    def scores(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns of scores, and of two classes that of the probability of deciding 1."""
+        if not self.several:
+            return ("score", "probability")
         return tuple(f"score:{name}" for name in self.class_names)
 
     @property
@@ -739,7 +720,7 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
         """
         decided = self._require(X)
         if self.several:
-            return decided[list(self._scores)].to_numpy(dtype=np.float64)
+            return decided[list(self.scores)].to_numpy(dtype=np.float64)
         score = decided["score"].to_numpy(dtype=np.float64)
         return np.column_stack([1.0 - score, score])
 
@@ -749,7 +730,7 @@ class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
         if self.several:
             chance = classify(self.model, X, groups, ids, len(self.class_names))
             decision = np.array(self.class_names, dtype=object)[chance.argmax(axis=1)]
-            return {**dict(zip(self._scores, chance.T, strict=True)), self.answer: decision}
+            return {**dict(zip(self.scores, chance.T, strict=True)), self.answer: decision}
         judged = judge(self.model, X, groups, ids)
         decision = judged.decision.astype(np.int8)
         return {"score": judged.score, "probability": judged.probability, self.answer: decision}
@@ -763,11 +744,7 @@ class RegressorBundle(RegressorMixin, Bundle):  # type: ignore[misc]
     """
 
     answer: ClassVar[str] = "prediction"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of `decide`."""
-        return (ID, "score", self.answer, REFUSED)
+    scores: ClassVar[tuple[str, ...]] = ("score",)
 
     @property
     def randomized(self) -> bool:
@@ -823,7 +800,7 @@ def load_bundle(folder: str | Path) -> Bundle:
         if not path.is_file() or path.is_symlink():
             # A pipe would be waited for.
             raise FileNotFoundError(f"there is no file {MANIFEST}")
-        found = _list_files(folder)
+        found = _digest_files(folder)
         manifest = read_json(path)
         if manifest["format"] != FORMAT:
             raise StoreError(
@@ -836,16 +813,14 @@ def load_bundle(folder: str | Path) -> Bundle:
             raise StoreError(f"The file {path} is not what was exported.", MEND)
         files = manifest.pop("files")
     with reading(folder, MEND, "bundle"):
-        for name in sorted({*files, *found}):
-            if name not in files or name not in found or hash_file(folder / name) != files[name]:
-                raise StoreError(f"The file {folder / name} is not what was exported.", MEND)
+        if altered := {*files.items()} ^ {*found.items()}:
+            name, _ = min(altered)
+            raise StoreError(f"The file {folder / name} is not what was exported.", MEND)
         encoder = RowEncoder.load(folder)
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:
-            model = load_model(folder / MODEL)
-            if f"{RULE}/{MODEL_MANIFEST}" in files:
-                model = PostProcessed(model, load_model(folder / RULE))
+            model = load_chain(folder / MODEL, folder / RULE)
         reference = read_json(folder / REFERENCE)
         metric = FairMetric(*read_numbers(folder / METRIC, *ARRAYS)) if METRIC in files else None
         return make_bundle(model, encoder, manifest, reference, metric)
@@ -862,15 +837,6 @@ def list_facts(bundle: Bundle) -> dict[str, Any]:
         # The attributes that the rule looks at, beside the features.
         "needed_groups": list(bundle.needed_groups),
     }
-
-
-def find_needed(model: Any, attributes: Sequence[str]) -> tuple[str, ...]:
-    """Return the attributes that a model looks at when it decides, in their order."""
-    needed: set[int] = set()
-    for component in list_components(model):
-        if isinstance(component, PostProcessed):
-            needed |= set(component.processor.cross(np.arange(len(attributes))[None, :])[0])
-    return tuple(name for position, name in enumerate(attributes) if position in needed)
 
 
 def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -1160,10 +1126,5 @@ def _view(
         config=config.model_copy(update={"label": label}),
         classes=(f"not {name}", name),
     )
-    return ClassifierBundle(
-        model=model,
-        encoder=encoder,
-        manifest=bundle.manifest,
-        reference=reference,
-        metric=bundle.metric,
-    )
+    parts = (model, encoder, bundle.manifest, reference, bundle.metric)
+    return cast("ClassifierBundle", make_bundle(*parts))

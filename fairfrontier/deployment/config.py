@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from fairfrontier.runtime.config import fault
-from fairfrontier.runtime.errors import nearest
+from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.option import (
     File,
     Name,
@@ -23,7 +23,6 @@ from fairfrontier.runtime.option import (
 
 # As in the measures of a study; those of decisions alone need no labels.
 RATES = ("selection_rate", "accuracy", "tpr", "tnr", "fpr", "fnr")
-UNLABELLED = ("selection_rate",)
 # A rate of all rows is limited in the direction in which it gets worse.
 LEAST, MOST = ("accuracy", "tpr", "tnr"), ("fpr", "fnr")
 LIMITED = (
@@ -144,8 +143,15 @@ class MonitorConfig(ResultOptions):
 
     @property
     def period_name(self) -> str:
-        """The period, by default the name of the table."""
-        return name_table(self.table) if self.period is None else self.period
+        """The period, by default the name of the table; ConfigError where that is none."""
+        name = name_table(self.table) if self.period is None else self.period
+        try:
+            return check_period(name)
+        except ValueError:
+            raise ConfigError(
+                f"{name!r}, from the name of the table, is no name of a period.",
+                "Name the period with --period, in letters, digits, dots and dashes.",
+            ) from None
 
 
 # Rows that are explained by default.

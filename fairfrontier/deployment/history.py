@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from fairfrontier.deployment.bundle import OTHER, Bundle, count_column, read_ids
 from fairfrontier.deployment.config import Limit, MonitorConfig, read_limit
 from fairfrontier.deployment.scoring import check_decided, find_columns, read_frames
 from fairfrontier.metrics.statistic.drift import BATCHES, compare_counts
+from fairfrontier.models.persistence import reading
 from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.reader import read_names
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 
@@ -34,39 +32,32 @@ SCORE = "score"
 ID, PROBABILITY, BATCH, LABEL = "id", "probability", "batch", "label"
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The groups that a bundle's reference counts, by attribute; all rows are the group ""."""
+class Tally:
+    """Sums over rows by attribute, group and batch; memory does not depend on the rows.
 
-    bundle: Bundle
+    ``levels`` are the groups that the bundle's reference counts, by attribute; all rows are the
+    group "".
+    """
 
-    @cached_property
-    def levels(self) -> dict[str, tuple[str, ...]]:
-        """Attribute -> groups."""
-        counted = self.bundle.reference["groups"]
-        return {"": ("",), **{name: tuple(groups) for name, groups in counted.items()}}
+    def __init__(self, bundle: Bundle) -> None:
+        counted = bundle.reference["groups"]
+        self.levels = {"": ("",), **{name: tuple(groups) for name, groups in counted.items()}}
+        self._attributes = bundle.encoder.attributes
+        self._sums = {
+            name: np.zeros((len(levels) * len(BATCHES), len(COUNTED)))
+            for name, levels in self.levels.items()
+        }
 
     def find(self, codes: np.ndarray) -> dict[str, np.ndarray]:
         """Return attribute -> the positions of rows in its groups, −1 where they are of none."""
         found = {"": np.zeros(len(codes), dtype=np.int64)}
-        for position, attribute in enumerate(self.bundle.encoder.attributes):
+        for position, attribute in enumerate(self._attributes):
             levels = self.levels[attribute.name]
             # Groups that were too small in the reference are one.
             other = levels.index(OTHER) if OTHER in levels else -1
             table = [levels.index(each) if each in levels else other for each in attribute.names]
             found[attribute.name] = np.array([*table, other])[codes[:, position]]
         return found
-
-
-class Tally:
-    """Sums over rows by attribute, group and batch; memory does not depend on the rows."""
-
-    def __init__(self, groups: Groups) -> None:
-        self._levels = groups.levels
-        self._sums = {
-            name: np.zeros((len(levels) * len(BATCHES), len(COUNTED)))
-            for name, levels in groups.levels.items()
-        }
 
     def add(
         self,
@@ -95,7 +86,7 @@ class Tally:
     def tabulate(self) -> pd.DataFrame:
         """Return the sums with the columns of ``KEYS`` and ``COUNTED``."""
         tables = []
-        for name, levels in self._levels.items():
+        for name, levels in self.levels.items():
             table = pd.DataFrame(self._sums[name], columns=list(COUNTED))
             table.insert(0, KEYS[2], np.tile(np.arange(len(BATCHES)), len(levels)))
             table.insert(0, KEYS[1], np.repeat(levels, len(BATCHES)))
@@ -151,10 +142,10 @@ def count_period(
     -----
     The table is read in batches. What is kept of each row takes about 30 bytes beside its id.
     """
-    groups, reference = Groups(bundle), bundle.reference
+    tally, reference = Tally(bundle), bundle.reference
     used = find_columns(bundle, path, row_id, bundle.encoder.names, labelled=labelled)
     refused: Counter[str] = Counter()
-    tally, kept, ids = Tally(groups), [], []
+    kept, ids = [], []
     unknown = np.zeros(len(bundle.encoder.names), dtype=np.int64)
     described = {SCORE: reference["score"], **reference["features"]}
     binned: dict[str, Any] = {}
@@ -168,7 +159,7 @@ def count_period(
             label = bundle.encoder.read_labels(frame[accepted], path)
         names, words = read_ids(frame, row_id)
         batch = draw_batches(words)[accepted]
-        codes = groups.find(rows.groups[accepted])
+        codes = tally.find(rows.groups[accepted])
         unknown += (rows.groups[accepted] < 0).sum(axis=0)
         probability = decided["probability"].to_numpy(dtype=np.float64)[accepted]
         tally.add(codes, batch, probability, label, decided=False)
@@ -190,10 +181,10 @@ def count_period(
             f"No row of {path} has a label in the column {bundle.encoder.config.label.column!r}.",
             "Leave out --labelled: labels may come later.",
         )
-    drift = [
-        {"column": name, "n": int(binned[name].sum()), **_compare(each, binned[name])}
-        for name, each in described.items()
-    ]
+    drift = []
+    for name, each in described.items():
+        compared = compare_counts(np.array(each["counts"]), binned[name], each.get("edges"))
+        drift.append({"column": name, "n": int(binned[name].sum()), **vars(compared)})
     rest = pd.concat(kept, ignore_index=True) if kept else None
     of_none = dict(zip(bundle.encoder.names, unknown.tolist(), strict=True))
     return PeriodRows(counts, pd.DataFrame(drift), refused, of_none, rest)
@@ -243,10 +234,9 @@ def count_labels(
         )
     labelled = ~np.isnan(values)
     new = kept[LABEL].isna().to_numpy() & labelled
-    groups = Groups(bundle)
-    codes = {name: kept[f"group:{name}"].to_numpy()[new] for name in groups.levels if name}
+    tally = Tally(bundle)
+    codes = {name: kept[f"group:{name}"].to_numpy()[new] for name in tally.levels if name}
     codes[""] = np.zeros(new.sum(), dtype=np.int64)
-    tally = Tally(groups)
     batch, probability = kept[BATCH].to_numpy()[new], kept[PROBABILITY].to_numpy()[new]
     tally.add(codes, batch, probability, values[new], decided=True)
     kept = kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
@@ -281,14 +271,9 @@ def _name_label_columns(bundle: Bundle, path: Path, row_id: str, period: str) ->
     return {row_id: "row-id", label: "table"}
 
 
-def _compare(described: Mapping[str, Any], counts: np.ndarray) -> dict[str, float]:
-    return vars(compare_counts(np.array(described["counts"]), counts, described.get("edges")))
-
-
 HISTORY, DRIFT, SUMMARY = "history.parquet", "drift.parquet", "monitor.json"
 _KEPT = "rows@"
 ENTRY = ("entry", "period", "digest", "refused")
-TEXT = ("period", "digest")
 UNKNOWN = "unknown"
 COUNTS = [*ENTRY, *KEYS, UNKNOWN, *COUNTED]
 DRIFTS = ["entry", "period", "column", "n", "psi", "psi_by_chance", "ks", "wasserstein"]
@@ -361,11 +346,10 @@ class History:
         of_none = counts["attribute"].map({**(unknown or {})}).fillna(0).astype(np.int64)
         counts = counts.assign(**{UNKNOWN: of_none})
         number = 0 if self.counts.empty else int(self.counts["entry"].max()) + 1
-        facts = {"entry": number, "period": period, "digest": digest, "refused": refused}
+        facts: dict[str, Any] = {"entry": number, "period": period, "digest": digest}
         tables = []
         for old, new in ((self.counts, counts), (self.drift, drift)):
-            told: dict[str, Any] = {name: facts[name] for name in old if name in facts}
-            added = new.assign(**told).astype({name: "str" for name in told if name in TEXT})
+            added = new.assign(**facts, refused=refused).astype({"period": "str", "digest": "str"})
             # Columns of an empty table have no types.
             grown = [each[list(old)] for each in (old, added) if not each.empty]
             tables.append(pd.concat(grown, ignore_index=True) if grown else old)
@@ -426,17 +410,10 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         drift = pd.DataFrame(columns=DRIFTS)
         alpha = ALPHA if config.alpha is None else config.alpha
         return History(bundle, alpha, config.limit or {}, counts, drift)
-    with explaining(folder):
+    with reading(folder, MEND, "history"):
         counts, drift = _read_table(folder / HISTORY), _read_table(folder / DRIFT)
-        facts = counts.attrs
-        history = History(
-            facts["bundle"],
-            facts["alpha"],
-            facts["limits"],
-            counts,
-            drift,
-            tuple(facts["announced"]),
-        )
+        bundle_digest, alpha, limits, announced = (counts.attrs[name] for name in FACTS)
+        history = History(bundle_digest, alpha, limits, counts, drift, tuple(announced))
         if (counts.columns.tolist(), drift.columns.tolist()) != (COUNTS, DRIFTS):
             raise ValueError("its columns are not those of a history")
     if history.bundle != bundle:
@@ -469,21 +446,11 @@ def list_kept(folder: Path) -> list[Path]:
 
 def read_kept(path: Path) -> pd.DataFrame:
     """Return a period's decisions, ``PeriodRows.kept``; StoreError where they cannot be read."""
-    with explaining(path.parent):
+    with reading(path.parent, MEND, "history"):
         return _read_table(path)
 
 
 def _has_begun(folder: Path) -> bool:
     """Return whether a folder has any file of a history; a link that leads nowhere is one."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return any(name in (HISTORY, DRIFT, SUMMARY) or name.startswith(_KEPT) for name in names)
-
-
-@contextmanager
-def explaining(folder: Path) -> Iterator[None]:
-    """Turn what goes wrong as a history is read into a StoreError."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise StoreError(f"The history in {folder} cannot be read: {reason}.", MEND) from None
+    begun = (HISTORY, DRIFT, SUMMARY, _KEPT)
+    return folder.is_dir() and any(path.name.startswith(begun) for path in folder.iterdir())

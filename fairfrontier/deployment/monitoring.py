@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from fairfrontier.deployment.bundle import (
     load_bundle,
     view_binary,
 )
-from fairfrontier.deployment.config import RATES, Limit, MonitorConfig, check_period, read_limit
+from fairfrontier.deployment.config import RATES, Limit, MonitorConfig
 from fairfrontier.deployment.history import (
     COUNTED,
     SUMMARY,
@@ -85,7 +85,7 @@ class Check:
     """A null hypothesis on a rate of the groups of an attribute, and when it is given up.
 
     ``value`` is that of the reference; ``low`` and ``high`` are where the rate, or the limited
-    number, may be. ``threshold`` is of log E.
+    number, may be. ``threshold`` is of log E; ``limit`` is what the check is of, if any.
     """
 
     kind: str
@@ -99,6 +99,12 @@ class Check:
     prior: np.ndarray
     project: Projection
     threshold: float
+    limit: Limit | None
+
+    def take(self, rates: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of `tabulate_periods` that it is about."""
+        own = (rates["rate"] == self.rate) & (rates["attribute"] == self.attribute)
+        return rates[own & rates["group"].isin(self.groups)]
 
 
 def find_rate(rate: str, sums: np.ndarray, favourable: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -159,23 +165,13 @@ def list_checks(
     threshold = float(np.log(len(watched) / (share / 2)))
     checks = []
     for attribute, rate, position in watched:
-        name, hits, rows = (each[position] for each in known[attribute, rate])
-        low, high = map(float, bound_rate(hits, rows, confidence))
-        checks.append(
-            Check(
-                kind=REFERENCE,
-                name=f"{rate}:{attribute}={name}" if attribute else f"{rate}:all rows",
-                rate=rate,
-                attribute=attribute,
-                groups=(name,),
-                value=float(hits / rows),
-                low=low,
-                high=high,
-                prior=np.array([_smooth(hits, rows)]),
-                project=within(low, high),
-                threshold=threshold,
-            )
-        )
+        names, hits, rows = known[attribute, rate]
+        of = slice(position, position + 1)
+        low, high = map(float, bound_rate(hits[position], rows[position], confidence))
+        name = f"{rate}:{attribute}={names[position]}" if attribute else f"{rate}:all rows"
+        value, prior = float(hits[position] / rows[position]), _smooth(hits[of], rows[of])
+        of_check = (REFERENCE, name, rate, attribute, tuple(names[of]), value, low, high, prior)
+        checks.append(Check(*of_check, within(low, high), threshold, None))
     for limit in limits:
         if limit.attribute not in groups:
             raise ConfigError(
@@ -191,21 +187,12 @@ def list_checks(
                 "Leave it out, or choose on a table with more test rows or labels.",
             )
         low, high, project = _limit(limit)
-        checks.append(
-            Check(
-                kind=LIMIT,
-                name=limit.name,
-                rate=limit.rate,
-                attribute=limit.attribute,
-                groups=tuple(name for name, kept in zip(names, enough, strict=True) if kept),
-                value=measure_limit(limit, hits[enough] / rows[enough]),
-                low=low,
-                high=high,
-                prior=_smooth(hits[enough], rows[enough]),
-                project=project,
-                threshold=float(np.log(len(limits) / (alpha / 2))),
-            )
-        )
+        kept = tuple(name for name, of_enough in zip(names, enough, strict=True) if of_enough)
+        hits, rows = hits[enough], rows[enough]
+        value, prior = measure_limit(limit, hits / rows), _smooth(hits, rows)
+        threshold = float(np.log(len(limits) / (alpha / 2)))
+        of_check = (LIMIT, limit.name, limit.rate, limit.attribute, kept, value, low, high, prior)
+        checks.append(Check(*of_check, project, threshold, limit))
     return checks
 
 
@@ -280,14 +267,11 @@ ALARM: Any = {"marker": "o", "ms": 13, "mfc": "none", "mec": "#b35900", "mew": 1
 
 
 def draw_rates(
-    rates: pd.DataFrame,
-    checks: pd.DataFrame,
-    limited: Mapping[str, tuple[Limit, Sequence[str]]],
-    periods: Sequence[str],
+    rates: pd.DataFrame, checks: pd.DataFrame, limited: Mapping[str, Check], periods: Sequence[str]
 ) -> Picture:
     """Draw every limited number and every compared rate by period, with where it may be.
 
-    ``limited`` has every limit by name, with the groups that it is about.
+    ``limited`` has the check of every limit by name.
     """
     known = set(rates.loc[rates["value"].notna(), "rate"])
     compared = checks[(checks["kind"] == REFERENCE) & checks["rate"].isin(known)]
@@ -312,7 +296,7 @@ def draw_rates(
             add_panels(figure, len(panels), columns), panels, strict=True
         ):
             if kind == LIMIT:
-                words.append(_draw_limit(axes, rows, rates, *limited[rows["name"]], periods))
+                words.append(_draw_limit(axes, rows, rates, limited[rows["name"]], periods))
             else:
                 words.append(_draw_groups(axes, rows, rates, periods))
             _label_periods(axes, periods)
@@ -395,16 +379,11 @@ def _draw_limit(
     axes: Axes,
     check: Mapping[str, Any],
     rates: pd.DataFrame,
-    limit: Limit,
-    groups: Sequence[str],
+    limited: Check,
     periods: Sequence[str],
 ) -> str:
     """Draw a limited number by period, and return it in words."""
-    chosen = rates[
-        (rates["rate"] == check["rate"])
-        & (rates["attribute"] == check["attribute"])
-        & rates["group"].isin(groups)
-    ]
+    limit, chosen = cast("Limit", limited.limit), limited.take(rates)
     by_period = {name: table["value"].to_numpy() for name, table in chosen.groupby("period")}
     values = [measure_limit(limit, by_period.get(name, np.empty(0))) for name in periods]
     axes.axhspan(check["low"], check["high"], color=GREY, **BAND)
@@ -462,7 +441,7 @@ class MonitorFindings(Finding):
     evidence : DataFrame
         Columns name, entry, period, log_e, threshold.
     limited : dict
-        Name of a limit -> the groups that it is about: those with enough rows in the reference.
+        Name of a limit -> its check, which is about the groups with enough rows in the reference.
     """
 
     page = Path(__file__).with_name("monitor.html.j2")
@@ -476,7 +455,7 @@ class MonitorFindings(Finding):
     rates: pd.DataFrame
     checks: pd.DataFrame
     evidence: pd.DataFrame
-    limited: dict[str, tuple[str, ...]]
+    limited: dict[str, Check]
 
     @property
     def alarms(self) -> pd.DataFrame:
@@ -489,20 +468,16 @@ class MonitorFindings(Finding):
 
     def draw(self) -> dict[str, Picture]:
         """Return the pictures by name."""
-        limited = {
-            name: (read_limit(name, self.history.limits[name]), groups)
-            for name, groups in self.limited.items()
-        }
         periods, entries = self.history.periods, self.history.entries["period"].tolist()
         return {
-            "rates": draw_rates(self.rates, self.checks, limited, periods),
+            "rates": draw_rates(self.rates, self.checks, self.limited, periods),
             "evidence": draw_evidence(self.evidence, self.checks, entries),
         }
 
     def summarise(self) -> dict[str, Any]:
         """Return what was found as plain values; None for what is unknown."""
         config, history, bundle = self.config, self.history, self.bundle
-        period, entries = name_period(config), history.entries
+        period, entries = config.period_name, history.entries
         alarms = list_rows(self.alarms)
         drift = history.drift[history.drift["period"] == period].drop(columns=["entry", "period"])
         # By how far they drifted beyond chance.
@@ -547,29 +522,18 @@ class MonitorFindings(Finding):
         }
 
 
-def check_config(config: MonitorConfig) -> None:
-    """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
+def check_options(config: MonitorConfig) -> None:
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     bundle = _load(config)
     # Else another process may be moving files there, or was killed as it did.
     with sharing(config.folder):
         recover(config.folder)
         history = _open_history(config)
     _list_checks(bundle, history)
-    if name_period(config) not in history.periods:
+    if config.period_name not in history.periods:
         row_id = config.row_id or bundle.row_id
         find_columns(bundle, config.table, row_id, bundle.encoder.names, labelled=config.labelled)
-
-
-def name_period(config: MonitorConfig) -> str:
-    """Return the period; ConfigError where the table's name, its default, is none."""
-    name = config.period_name
-    try:
-        return check_period(name)
-    except ValueError:
-        raise ConfigError(
-            f"{name!r}, from the name of the table, is no name of a period.",
-            "Name the period with --period, in letters, digits, dots and dashes.",
-        ) from None
+    config.check_results([config.table], [*FILES, name_kept(config.period_name)])
 
 
 def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFindings:
@@ -607,7 +571,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFin
     """
     report = progress or (lambda *_: None)
     stamps = stamp_table(config.table)
-    bundle, period = _load(config), name_period(config)
+    bundle, period = _load(config), config.period_name
     history = _open_history(config)
     checks = _list_checks(bundle, history)
     history, kept, new = _count(
@@ -627,7 +591,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFin
     evidence = pd.concat(found, ignore_index=True)
     evidence["threshold"] = evidence["name"].map(thresholds)
     columns = ["name", "entry", "period", "log_e", "threshold"]
-    limited = {check.name: check.groups for check in checks if check.kind == LIMIT}
+    limited = {check.name: check for check in checks if check.limit}
     return MonitorFindings(
         config, bundle, history, kept, new, rates, table, evidence[columns], limited
     )
@@ -700,10 +664,10 @@ def _check_groups(
     names = {each.name: each.names for each in bundle.encoder.attributes}
     for check in checks:
         unknown = rows.unknown.get(check.attribute, 0)
-        if check.kind != LIMIT or unknown < config.minimum:
+        if check.limit is None or unknown < config.minimum:
             continue
         enough = [sizes[check.attribute, group] >= config.minimum for group in check.groups]
-        if sum(enough) < read_limit(check.name, 0.5).fewest:
+        if sum(enough) < check.limit.fewest:
             raise DataError(
                 f"{unknown:,} rows of {config.table} are of no known group of {check.attribute}, "
                 f"and --limit {check.name} cannot be judged.",
@@ -728,11 +692,7 @@ def _tabulate_checks(
     now = rates[rates["period"] == period]
     rows: list[dict[str, Any]] = []
     for check, found in zip(checks, evidence, strict=True):
-        of_groups = now[
-            (now["attribute"] == check.attribute)
-            & (now["rate"] == check.rate)
-            & now["group"].isin(check.groups)
-        ]
+        of_groups = check.take(now)
         value = of_groups["value"].to_numpy(dtype=np.float64)
         log_e = found["log_e"].to_numpy()
         most = float(log_e.max(initial=0.0))
@@ -747,9 +707,7 @@ def _tabulate_checks(
                 "reference": check.value,
                 "low": check.low,
                 "high": check.high,
-                "value": float(value[0])
-                if check.kind != LIMIT
-                else measure_limit(read_limit(check.name, 0.5), value),
+                "value": measure_limit(check.limit, value) if check.limit else float(value[0]),
                 "n": int(of_groups["n"].sum()),
                 "log_e": float(log_e[-1]) if log_e.size else 0.0,
                 "threshold": check.threshold,
@@ -763,13 +721,6 @@ def _tabulate_checks(
 FILES = RESULTS["monitor"]
 # Rows of the page's tables; all are in the files.
 SHOWN_AT_MOST = 40
-
-
-def check_options(config: MonitorConfig) -> None:
-    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
-    check_config(config)
-    written = [*FILES, name_kept(name_period(config))]
-    config.check_results([config.table], written)
 
 
 def run_monitor(
@@ -817,7 +768,7 @@ def write_monitor(findings: MonitorFindings, started: float) -> dict[str, Any]:
     StoreError
         When the folder cannot be written; then no file in it has changed.
     """
-    kept = name_kept(name_period(findings.config))
+    kept = name_kept(findings.config.period_name)
 
     def make(work: Path) -> Finding:
         findings.history.write(work)

@@ -52,8 +52,8 @@ STYLE: Any = {
     "xtick.color": "#57606a",
     "ytick.color": "#57606a",
 }
+# Names that do not follow from those of the first word.
 NAMES = {
-    "consistency": "Consistency",
     "counterfactual_fairness": "CTF score",
     "accuracy_spread": "Spread of accuracy",
     "balanced_accuracy_spread": "Spread of balanced accuracy",
@@ -62,9 +62,6 @@ NAMES = {
     "gap_rms": "RMS gap",
     "gap_abs": "Mean absolute gap",
     "gap_max": "Largest gap",
-    "balanced_accuracy": "Balanced accuracy",
-    "tpr_shortfall": "TPR shortfall",
-    "fpr_excess": "FPR excess",
     "true_tpr_shortfall": "TPR shortfall of the true group",
     "true_fpr_excess": "FPR excess of the true group",
     "tpr_shortfall_assignment": "TPR shortfall, worst assignment",
@@ -82,9 +79,6 @@ NAMES = {
     "rmse": "RMSE",
     "r2": "R²",
     "disparity": "Statistical-parity disparity",
-    "square_loss": "Square loss",
-    "absolute_loss": "Absolute loss",
-    "logistic_loss": "Logistic loss",
     "logistic_loss_nats": "Logistic loss in nats",
     "square_loss_max": "Largest square loss",
     "absolute_loss_max": "Largest absolute loss",
@@ -185,22 +179,6 @@ def place_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[float, str]
             ticks.append((y, f"{shorten(level, NAME_LENGTH)}  (n = {n:,})"))
         y -= 1.25
     return kept.assign(y=heights), ticks, len(rows) - len(kept)
-
-
-def label_point(
-    axes: Axes, text: str, point: tuple[float, float], offset: float, **style: Any
-) -> None:
-    """Write a text beside a point, to its left by a negative offset in points."""
-    side: Any = {"ha": "left" if offset > 0 else "right", "va": "center"}
-    axes.annotate(text, point, (offset, 0), textcoords="offset points", **side, **style)
-
-
-def label_tradeoff(axes: Axes, accuracy: str, fairness: str) -> None:
-    """Label a panel of a fairness measure against the accuracy."""
-    axes.set_ylabel("fairer ↑" if greater_is_better(fairness) else "fairer ↓")
-    axes.set_xlabel(name_measure(accuracy))
-    add_grid(axes)
-    axes.locator_params(axis="x", nbins=5)
 
 
 def make_key(label: str, **look: Any) -> Line2D:

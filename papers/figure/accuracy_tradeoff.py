@@ -21,7 +21,6 @@ from fairfrontier.figure.frontier import (
     choose_looks,
     encode_png,
     greater_is_better,
-    label_tradeoff,
     make_key,
     name_measure,
     open_figure,
@@ -203,6 +202,14 @@ def _draw_rows(
             axes.vlines(x, low, high, color=colour, lw=0.9, alpha=0.45, zorder=2)
         axes.plot(x, average(chosen, measures), color=colour, marker=marker, ms=5, lw=1.2, zorder=3)
     label_tradeoff(axes, accuracy, measures[0])
+
+
+def label_tradeoff(axes: Axes, accuracy: str, fairness: str) -> None:
+    """Label a panel of a fairness measure against the accuracy."""
+    axes.set_ylabel("fairer ↑" if greater_is_better(fairness) else "fairer ↓")
+    axes.set_xlabel(name_measure(accuracy))
+    add_grid(axes)
+    axes.locator_params(axis="x", nbins=5)
 
 
 def average(table: pd.DataFrame, measures: Criterion) -> np.ndarray:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, label_point, open_figure
+from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, open_figure
 from fairfrontier.models.thresholds.ramp import solve_exact
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
 from papers.figure.classifier import list_classifiers, refuse_dataset, score_part
+from papers.figure.parity import label_point
 from papers.rival.threshold_descent import solve_sgd
 
 if TYPE_CHECKING:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.figure.frontier import (
-    COLOURS,
-    GREY,
-    INK,
-    add_grid,
-    encode_png,
-    label_point,
-    open_figure,
-)
+from fairfrontier.figure.frontier import COLOURS, GREY, INK, add_grid, encode_png, open_figure
 from fairfrontier.metrics.statistic.interval import newcombe
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
@@ -329,6 +321,14 @@ def _draw_gaps(axes: Axes, gaps: Gaps) -> None:
     axes.axhline(0.5, color=GREY, lw=0.6)
     add_grid(axes, "x")
     axes.tick_params(axis="y", length=0)
+
+
+def label_point(
+    axes: Axes, text: str, point: tuple[float, float], offset: float, **style: Any
+) -> None:
+    """Write a text beside a point, to its left by a negative offset in points."""
+    side: Any = {"ha": "left" if offset > 0 else "right", "va": "center"}
+    axes.annotate(text, point, (offset, 0), textcoords="offset points", **side, **style)
 
 
 def _name_stages_beside(axes: Axes, gaps: Sequence[Gaps], pair: Pair) -> None:

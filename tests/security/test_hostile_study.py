@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli.command import app
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.report.page import read_script
+from fairfrontier.report.files import read_script
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig
