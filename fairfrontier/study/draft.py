@@ -14,12 +14,12 @@ from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import (
     DatasetDraft,
     draft_dataset,
+    read_raw,
     write_comment,
     write_dataset,
     write_remark,
     write_value,
 )
-from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError

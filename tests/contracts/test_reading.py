@@ -19,7 +19,7 @@ from fairfrontier.deployment.bundle import make_bundle
 from fairfrontier.deployment.explanation import explain
 from fairfrontier.deployment.scoring import find_columns, read_frames, score
 from fairfrontier.prepare.config.section import Source
-from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.draft.draft import read_raw
 from fairfrontier.prepare.loader import fit_table, load, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.column import as_levels, clean_typed, parse_numbers

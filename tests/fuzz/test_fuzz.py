@@ -43,8 +43,7 @@ from fairfrontier.deployment.scoring import check_score
 from fairfrontier.models.thresholds.choice import trace_budgets
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig
-from fairfrontier.prepare.draft.draft import draft_dataset
-from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.draft.draft import draft_dataset, read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.check import load_study

@@ -239,23 +239,19 @@ class DatasetConfig(Model):
             },
         )
         # What most datasets lack leaves no trace in their digests.
-        for section, key in (
-            (shape, "text"),
-            (shape["source"], "votes"),
-            (shape["source"], "encoding"),
-            (shape["source"], "decimal"),
-            (shape["source"], "thousands"),
-            (shape["source"], "units"),
-            (shape["source"], "ages"),
-            (shape["source"], "spellings"),
-            (shape["source"], "dummies"),
-            (shape["label"], "above"),
-            (shape["features"], "text"),
-            (shape["split"], "of"),
-            (shape["split"], "others"),
-        ):
-            if section[key] in (None, {}):
-                del section[key]
+        marks = ("encoding", "decimal", "thousands", "units", "ages", "spellings", "dummies")
+        optional = {
+            "source": ("votes", *marks),
+            "label": ("above",),
+            "features": ("text",),
+            "split": ("of", "others"),
+        }
+        if shape["text"] is None:
+            del shape["text"]
+        for section, keys in optional.items():
+            for key in keys:
+                if shape[section][key] in (None, {}):
+                    del shape[section][key]
         return list_pairs(shape)
 
 

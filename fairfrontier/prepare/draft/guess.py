@@ -238,10 +238,8 @@ def find_giveaways(
     correlation. ``target`` holds the label's level or number in every row. At most ``SAMPLE`` rows
     are looked at. O(n log n) for a column.
     """
+    target = _draw(target, SAMPLE)
     rows = target.index
-    if len(rows) > SAMPLE:
-        rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), SAMPLE, replace=False))]
-    target = target.loc[rows]
     found: dict[str, float] = {}
     if label.task == "regression":
         for column in columns:
@@ -283,10 +281,8 @@ def find_joint(
     # Its import takes a second.
     from sklearn.ensemble import ExtraTreesClassifier
 
+    target = _draw(target, FOREST)
     rows = target.index
-    if len(rows) > FOREST:
-        rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), FOREST, replace=False))]
-    target = target.loc[rows]
     if target.value_counts().reindex(classes.index, fill_value=0).min() < FEWEST:
         return None
     X = np.column_stack([_codes(column, rows) for column in used])
@@ -304,6 +300,13 @@ def find_joint(
     order = np.argsort(-weight, kind="stable")
     most = order[weight[order] > 1.5 / len(used)][:MOST_CARRIERS]
     return surely, [used[place].name for place in most]
+
+
+def _draw(target: pd.Series, most: int) -> pd.Series:
+    """Return at most so many rows, drawn, in their order."""
+    if len(target) <= most:
+        return target
+    return target.iloc[np.sort(np.random.default_rng(0).choice(len(target), most, replace=False))]
 
 
 def _codes(column: Column, rows: pd.Index) -> np.ndarray:

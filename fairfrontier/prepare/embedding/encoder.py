@@ -78,25 +78,6 @@ class TextEncoder(ABC):
         """
 
 
-def list_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts as a list; missing texts and invalid Unicode raise a DataError."""
-    listed = list(texts)
-    for position, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise DataError(
-                f"Text {position} is {text!r}, which is no text.",
-                "Drop rows without a text, or fill them.",
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"Text {position} contains invalid Unicode (half of a surrogate pair).",
-                "Read the file with the right encoding.",
-            ) from None
-    return listed
-
-
 def normalise(vectors: np.ndarray) -> np.ndarray:
     """Divide rows by their Euclidean length; rows of zeros stay zero."""
     length = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
@@ -167,7 +148,7 @@ class LatentSemantic(TextEncoder):
 
     def fit(self, texts: Iterable[str]) -> Self:
         """Learn words, their weights and directions from training texts."""
-        self._texts = list_texts(texts)
+        self._texts = list(texts)
         self._directions = None
         content = hashlib.sha256()
         for text in map(str.encode, self._texts):
@@ -193,17 +174,18 @@ class LatentSemantic(TextEncoder):
                 f"No word of two letters is in the {len(texts)} training texts.",
                 "Check which column holds the texts.",
             ) from None
+        rank = min(self.rank, *table.shape)
         # The bytes of sums depend on the number of threads.
         with limited_threads(1):
             left, values, directions = randomized_svd(
-                table, min(self.rank, *table.shape), n_iter=5, flip_sign=False, random_state=0
+                table, rank, n_iter=5, flip_sign=False, random_state=0
             )
         _, directions = svd_flip(left, directions, u_based_decision=False)
         return np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
         """Encode texts; see `TextEncoder.encode`."""
-        listed = list_texts(texts)
+        listed = list(texts)
         with show_progress(progress, COUNT) as show:
             report = partial(show, f"{ENCODING} {self.name}")
             if self.folder is not None:
@@ -232,8 +214,6 @@ class LatentSemantic(TextEncoder):
 LIBRARIES = ("onnxruntime", "tokenizers")
 # In a batch. Fewer are slower below 64 tokens a text, more are slower above.
 BATCH_TOKENS = 512
-# Some seconds of work: what is lost when the process is killed.
-FLUSH_TEXTS = 256
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 # What the libraries have loaded.
 LOADED = ("_session", "_tokenizer", "_independent")
@@ -328,12 +308,12 @@ class TransformerEncoder(TextEncoder):
         Rows have length 1 to within 10⁻³, because they are rounded to half precision. Repeated
         texts count once in ``progress``. StoreError for files that the libraries cannot use.
         """
-        listed = list_texts(texts)
+        listed = list(texts)
         try:
             if self.cache is not None:
                 with show_progress(progress, COUNT) as show:
                     report = partial(show, f"{ENCODING} {self.name}")
-                    return self.cache.look_up(listed, self._flushes, report)
+                    return self.cache.look_up(listed, self._batches, report)
             vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
             for positions, fresh in self._batches(listed):
                 vectors[positions] = fresh
@@ -351,17 +331,6 @@ class TransformerEncoder(TextEncoder):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what libraries have loaded, so that joblib's workers load it themselves."""
         return {key: value for key, value in vars(self).items() if key not in LOADED}
-
-    def _flushes(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield positions and vectors, in batches worth a transaction."""
-        waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in self._batches(texts):
-            waiting.append(batch)
-            if sum(len(positions) for positions, _ in waiting) >= FLUSH_TEXTS:
-                yield _join(waiting)
-                waiting = []
-        if waiting:
-            yield _join(waiting)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors of batches, from the longest texts to the shortest.
@@ -448,11 +417,6 @@ class TransformerEncoder(TextEncoder):
                 f"Take one whose inputs are among {', '.join(sorted(INPUTS))}.",
             )
         return session
-
-
-def _join(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    positions, vectors = zip(*batches, strict=True)
-    return np.concatenate(positions), np.concatenate(vectors)
 
 
 def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:

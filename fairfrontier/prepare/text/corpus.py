@@ -29,7 +29,7 @@ from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.reader import check_digest, list_sources
 from fairfrontier.prepare.table.rows import Table, read_table
-from fairfrontier.prepare.text.occurrence import find_words
+from fairfrontier.prepare.text.version import find_words
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, hash_file
@@ -135,21 +135,19 @@ def read_corpus(
         for part in source.files
         for path in list_sources(part, source, home, folder)
     ]
-    if sum(path.stat().st_size for path, _ in paths) < WORTH_BYTES:
-        table = read_table(source, home, folder)
-        return Table(prepare_texts(table.frame, text, file), table.digests)
     digests = tuple(hash_file(path) for path, _ in paths)
     for (path, expected), digest in zip(paths, digests, strict=True):
         check_digest(path, digest, expected)
+
+    def make(show: Progress = lambda *_: None) -> pd.DataFrame:
+        return prepare_texts(read_table(source, home, folder).frame, text, file, show)
+
+    if sum(path.stat().st_size for path, _ in paths) < WORTH_BYTES:
+        return Table(make(), digests)
     shape = dict(config.shape())
     description = {"files": digests, "source": shape["source"], "text": shape["text"]}
     with show_progress(progress, COUNT) as show:
-        frame = recall_table(
-            lambda: prepare_texts(read_table(source, home, folder).frame, text, file, show),
-            description,
-            home,
-        )
-    return Table(frame, digests)
+        return Table(recall_table(lambda: make(show), description, home), digests)
 
 
 def prepare_texts(

@@ -9,9 +9,8 @@ import yaml
 
 from fairfrontier.prepare.draft.column import Column
 from fairfrontier.prepare.draft.config import DraftOptions
-from fairfrontier.prepare.draft.draft import draft_dataset, write_dataset
+from fairfrontier.prepare.draft.draft import draft_dataset, read_raw, write_dataset
 from fairfrontier.prepare.draft.guess import draft_attribute
-from fairfrontier.prepare.draft.raw import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import ConfigError, DataError
 

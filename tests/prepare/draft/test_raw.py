@@ -16,7 +16,7 @@ import pytest
 from pyarrow import feather
 
 from fairfrontier.prepare.config.section import MISSING_MARKERS
-from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.draft.draft import read_raw
 from fairfrontier.prepare.table.frame import write_parquet
 from fairfrontier.runtime.errors import ConfigError, DataError
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairfrontier.prepare.embedding.embedding_file import read_embeddings
+from fairfrontier.prepare.embedding.feature import read_embeddings
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 IDS = np.array([30, 10, 20])

@@ -10,9 +10,8 @@ import zipfile
 import pytest
 
 from fairfrontier.prepare.config.section import Origin
-from fairfrontier.prepare.source import package
-from fairfrontier.prepare.source.fetch import FOLDER, fetch
-from fairfrontier.prepare.source.package import download_wheel, find_wheel
+from fairfrontier.prepare.source import fetch as module
+from fairfrontier.prepare.source.fetch import FOLDER, download_wheel, fetch, find_wheel
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
@@ -144,7 +143,7 @@ def test_what_pip_says_is_the_reason(index, tmp_path):
 
 
 def test_what_pip_reports_is_not_trusted_to_be_there(monkeypatch):
-    monkeypatch.setattr(package, "_run_pip", lambda *arguments: "{}")
+    monkeypatch.setattr(module, "_run_pip", lambda *arguments: "{}")
     with pytest.raises(UnreachableError, match=r"gives no address for tables==1\.0"):
         find_wheel("tables==1.0", digest(WHEEL))
 
@@ -162,7 +161,7 @@ def test_the_same_python_runs_pip(monkeypatch):
         ran.append((command, options["env"]["PIP_NO_INPUT"]))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(package.subprocess, "run", run)
+    monkeypatch.setattr(module.subprocess, "run", run)
     with pytest.raises(KeyboardInterrupt):
         find_wheel("tables==1.0", digest(WHEEL))
     ((command, quiet),) = ran

@@ -14,7 +14,7 @@ import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import RowFilter, Source, SourceFile
-from fairfrontier.prepare.draft.raw import read_raw
+from fairfrontier.prepare.draft.draft import read_raw
 from fairfrontier.prepare.table import reader
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.reader import cut_table, list_sources

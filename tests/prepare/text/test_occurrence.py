@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier.prepare.config.text import lower, name_word
-from fairfrontier.prepare.text.occurrence import find_words, match_case
+from fairfrontier.prepare.text.version import find_words, match_case
 
 WORDS = ("gay", "african", "african american", "old", "older", "ma'am", "käse")
 PATTERNS = {word: re.compile(re.escape(word).replace(r"\ ", r"(?:\s+|-)")) for word in WORDS}
