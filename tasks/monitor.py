@@ -8,7 +8,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.deployment.config import MonitorConfig
-from fairfrontier.deployment.monitoring import MonitorFindings, Progress, watch, write_monitor
+from fairfrontier.deployment.monitoring import MonitorFindings, watch, write_monitor
+from fairfrontier.deployment.scoring import Progress
 
 
 @task(task_run_name="count {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)

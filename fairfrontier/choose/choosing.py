@@ -367,13 +367,11 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
-    explained = export.reader
+    explained, most = export.reader, None
     if isinstance(explained, ClassifierBundle) and explained.favourable is None:
         # An explanation names its class, and takes none for the good one.
         most = str(export.decided[explained.answer].mode().iloc[0])
-        explanation = explain(explained, draw_rows(export.rows, ROWS), most)
-    else:
-        explanation = explain(explained, draw_rows(export.rows, ROWS))
+    explanation = explain(explained, draw_rows(export.rows, ROWS), most)
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,

@@ -21,7 +21,7 @@ from fairfrontier.deployment.bundle import (
     view_binary,
 )
 from fairfrontier.deployment.config import ExplainConfig
-from fairfrontier.deployment.scoring import read_frames, read_headers
+from fairfrontier.deployment.scoring import Progress, read_frames, read_headers
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -237,7 +237,6 @@ def draw_explanation(table: pd.DataFrame, unit: str) -> Picture:
 
 FILES = RESULTS["explain"]
 PASSES = ("reading", "explaining")
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.deployment.bundle import OTHER, Bundle, count_column, read_ids
-from fairfrontier.deployment.config import Limit, MonitorConfig, read_limit
+from fairfrontier.deployment.config import MonitorConfig
 from fairfrontier.deployment.scoring import check_decided, find_columns, read_frames
 from fairfrontier.metrics.statistic.drift import BATCHES, compare_counts
 from fairfrontier.models.persistence import reading
@@ -321,10 +321,6 @@ class History:
     def periods(self) -> list[str]:
         """The periods in the order in which they came."""
         return list(dict.fromkeys(self.counts["period"]))
-
-    def list_limits(self) -> list[Limit]:
-        """Return the limits."""
-        return [read_limit(name, bound) for name, bound in self.limits.items()]
 
     def count_unknown(self, period: str) -> dict[str, int]:
         """Return attribute -> rows of a period in no group that the study's table had."""

@@ -20,7 +20,7 @@ from fairfrontier.deployment.bundle import (
     load_bundle,
     view_binary,
 )
-from fairfrontier.deployment.config import RATES, Limit, MonitorConfig
+from fairfrontier.deployment.config import RATES, Limit, MonitorConfig, read_limit
 from fairfrontier.deployment.history import (
     COUNTED,
     SUMMARY,
@@ -33,7 +33,7 @@ from fairfrontier.deployment.history import (
     read_kept,
     write_table,
 )
-from fairfrontier.deployment.scoring import find_columns
+from fairfrontier.deployment.scoring import Progress, find_columns
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -411,7 +411,6 @@ def _label_periods(axes: Axes, names: Sequence[str]) -> None:
 
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -581,15 +580,13 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFin
     report(READING, 1.0)
     favourable = int(bundle.favourable != 0)
     rates = tabulate_periods(history, RATES, config.minimum, favourable)
-    found = []
+    gathered, described, now = [], [], rates[rates["period"] == period]
     for number, check in enumerate(checks):
-        gathered = gather_evidence(check, history, favourable)
-        found.append(gathered.assign(name=check.name))
+        found = gather_evidence(check, history, favourable)
+        gathered.append(found.assign(name=check.name, threshold=check.threshold))
+        described.append(_describe_check(check, found, check.take(now), history.alpha))
         report(COMPARING, (number + 1) / len(checks))
-    table = _tabulate_checks(checks, found, rates, period, history.alpha)
-    thresholds = {check.name: check.threshold for check in checks}
-    evidence = pd.concat(found, ignore_index=True)
-    evidence["threshold"] = evidence["name"].map(thresholds)
+    table, evidence = pd.DataFrame(described), pd.concat(gathered, ignore_index=True)
     columns = ["name", "entry", "period", "log_e", "threshold"]
     limited = {check.name: check for check in checks if check.limit}
     return MonitorFindings(
@@ -600,7 +597,8 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> MonitorFin
 def _list_checks(bundle: ClassifierBundle, history: History) -> list[Check]:
     """Return the checks, which are the same whenever one looks: the bundle says its minimum."""
     minimum = int(bundle.manifest["minimum"])
-    limits, favourable = history.list_limits(), int(bundle.favourable != 0)
+    limits = [read_limit(name, bound) for name, bound in history.limits.items()]
+    favourable = int(bundle.favourable != 0)
     return list_checks(bundle.reference, limits, history.alpha, minimum, favourable)
 
 
@@ -681,41 +679,30 @@ def _count_last(history: History, ignored: int = 0) -> dict[str, int]:
     return {"rows": int(last["rows"]), "labels": int(last["labelled"]), "ignored": ignored}
 
 
-def _tabulate_checks(
-    checks: list[Check],
-    evidence: list[pd.DataFrame],
-    rates: pd.DataFrame,
-    period: str,
-    alpha: float,
-) -> pd.DataFrame:
-    """Return a row for every check, with its value in a period."""
-    now = rates[rates["period"] == period]
-    rows: list[dict[str, Any]] = []
-    for check, found in zip(checks, evidence, strict=True):
-        of_groups = check.take(now)
-        value = of_groups["value"].to_numpy(dtype=np.float64)
-        log_e = found["log_e"].to_numpy()
-        most = float(log_e.max(initial=0.0))
-        raised = found["period"][log_e >= check.threshold]
-        rows.append(
-            {
-                "kind": check.kind,
-                "name": check.name,
-                "rate": check.rate,
-                "attribute": check.attribute,
-                "group": check.groups[0] if check.kind == REFERENCE else "",
-                "reference": check.value,
-                "low": check.low,
-                "high": check.high,
-                "value": measure_limit(check.limit, value) if check.limit else float(value[0]),
-                "n": int(of_groups["n"].sum()),
-                "log_e": float(log_e[-1]) if log_e.size else 0.0,
-                "threshold": check.threshold,
-                "p": float(min(1.0, alpha * np.exp(check.threshold - most))),
-                "alarm": str(raised.iloc[0]) if len(raised) else "",
-            }
-        )
-    return pd.DataFrame(rows)
+def _describe_check(
+    check: Check, evidence: pd.DataFrame, rates: pd.DataFrame, alpha: float
+) -> dict[str, Any]:
+    """Return the row of a check, with its value by the rates of a period."""
+    value = rates["value"].to_numpy(dtype=np.float64)
+    log_e = evidence["log_e"].to_numpy()
+    most = float(log_e.max(initial=0.0))
+    raised = evidence["period"][log_e >= check.threshold]
+    return {
+        "kind": check.kind,
+        "name": check.name,
+        "rate": check.rate,
+        "attribute": check.attribute,
+        "group": check.groups[0] if check.kind == REFERENCE else "",
+        "reference": check.value,
+        "low": check.low,
+        "high": check.high,
+        "value": measure_limit(check.limit, value) if check.limit else float(value[0]),
+        "n": int(rates["n"].sum()),
+        "log_e": float(log_e[-1]) if log_e.size else 0.0,
+        "threshold": check.threshold,
+        "p": float(min(1.0, alpha * np.exp(check.threshold - most))),
+        "alarm": str(raised.iloc[0]) if len(raised) else "",
+    }
 
 
 FILES = RESULTS["monitor"]

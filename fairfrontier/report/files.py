@@ -623,35 +623,21 @@ def _tabulate_settings(
     """Return one row per setting with all its measures, the chosen ones first."""
     frontier, accuracy = results.frontier, results.study.frontier.accuracy
     remarks = {(row["method"], canonical_json(row["setting"])): row for row in worse}
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[Any, Any]] = []
     for (method, setting), table in frontier.groupby(["method", "setting"], sort=False):
-        first = table.iloc[0]
-        rows.append(
-            {
-                "method": method,
-                "setting": show_setting(
-                    str(setting), results.budgets.get((str(method), str(setting)), {})
-                ),
-                "worse": remarks.get((str(method), str(setting))),
-                "chosen": bool(table["on_frontier"].any()),
-                "joint": bool(first["on_joint_frontier"]),
-                "accuracy": (first["accuracy"], first["accuracy_low"], first["accuracy_high"]),
-                "n_seeds": int(first["n_seeds"]),
-                "fairness": {
-                    row["fairness"]: {
-                        "value": row["fairness_value"],
-                        "low": row["fairness_low"],
-                        "high": row["fairness_high"],
-                        "chosen": bool(row["on_frontier"]),
-                    }
-                    for row in table.to_dict("records")
-                },
-            }
-        )
+        key, by_measure = (str(method), str(setting)), table.to_dict("records")
+        row = {
+            **by_measure[0],
+            "setting": show_setting(key[1], results.budgets.get(key, {})),
+            "worse": remarks.get(key),
+            "chosen": bool(table["on_frontier"].any()),
+            "fairness": {each["fairness"]: each for each in by_measure},
+        }
+        rows.append(row)
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        score = orient(accuracy, np.array([row["accuracy"][0]], dtype=np.float64))[0]
-        return not row["chosen"], not row["joint"], -float(score)
+        score = orient(accuracy, np.array([row["accuracy"]], dtype=np.float64))[0]
+        return not row["chosen"], not row["on_joint_frontier"], -float(score)
 
     return sorted(rows, key=rank)
 
