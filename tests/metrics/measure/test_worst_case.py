@@ -111,7 +111,11 @@ def test_is_what_the_trained_approach_constrains(approach, kind):
         learning_rate=0.1,
         backend="numpy",
     )
-    fitted = {"sensitive_features": part.groups, "true_groups": part.true_groups, "sample_weight": part.weight}
+    fitted = {
+        "sensitive_features": part.groups,
+        "true_groups": part.true_groups,
+        "sample_weight": part.weight,
+    }
     model.fit(X, part.y, **fitted)
     constraints = model.constraints(X, part.y, part.groups, sample_weight=part.weight)
     decision = model.decide(X)[:, 0]
