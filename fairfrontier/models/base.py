@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -17,17 +17,24 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from fairfrontier.models.group import Codes, SensitiveFeatures, is_coded
 from fairfrontier.models.objective import Objective, choose_cut
 from fairfrontier.models.persistence import State, read_state, restoring, write_state
 from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.arrays import to_host, to_numpy
 from fairfrontier.runtime.cluster.executor import is_collection, read_columns
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    FairfrontierError,
+    GroupError,
+    InputError,
+    InputTypeError,
+)
 
 # scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
 CUT = "cut_"
-SENSITIVE = "sensitive_features"
+SENSITIVE, TRUE, FEATURES = "sensitive_features", "true_groups", "sensitive_features_in_"
 MOST_FEATURES = 10_000_000
 # Rows that a restored model predicts: a number that is rarely that of features or classes.
 TRIED = 7
@@ -51,19 +58,40 @@ def read_keywords(cls: type, method: str) -> tuple[frozenset[str], frozenset[str
     return frozenset(keywords), frozenset(needed)
 
 
-def refuse_groups(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method, which refuses the former keyword ``groups`` and names the new one."""
+def coding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method with sensitive features of any kind, whose codes ``function`` is given.
+
+    ``fit`` learns their names and levels; the other methods code theirs by these.
+    """
 
     @wraps(function)
-    def named(*args: Any, **keywords: Any) -> Any:
+    def coded(self: Estimator, *args: Any, **keywords: Any) -> Any:
         if "groups" in keywords:
             raise InputTypeError(
                 f"{function.__name__} has no groups=, which are folds of scikit-learn's splitters.",
                 f"Pass the attributes whose groups are compared as {SENSITIVE}=.",
             )
-        return function(*args, **keywords)
+        given = keywords.get(SENSITIVE)
+        if given is None or isinstance(given, Codes) or is_collection(given):
+            # Nothing to code, or it is done.
+            return function(self, *args, **keywords)
+        if function.__name__ == "fit":
+            vars(self).pop(FEATURES, None)
+        if FEATURES not in vars(self) and is_coded(given):
+            return function(self, *args, **keywords)
+        if function.__name__ == "fit":
+            self.sensitive_features_in_ = SensitiveFeatures.learn(given)
+        known = vars(self).get(FEATURES) or SensitiveFeatures.learn(given)
+        unseen = bool(getattr(self, "takes_unseen", False))
+        for keyword in (SENSITIVE, TRUE):
+            if keywords.get(keyword) is not None:
+                keywords[keyword] = known.code(keywords[keyword], unseen=unseen)
+        try:
+            return function(self, *args, **keywords)
+        except GroupError as error:
+            raise error.name(known.describe()) if known.names else error from None
 
-    return named
+    return coded
 
 
 @contextmanager
@@ -138,6 +166,8 @@ class Estimator(BaseEstimator):
         Parameters of a fast fit, for the contract tests.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+    sensitive_features_in_ : SensitiveFeatures, optional
+        Names and levels of the sensitive features of the fit, where these were no array of codes.
     report_ : dict, optional
         Plain numbers and lists of them about the training itself (steps, calls, seconds), which a
         stored fit keeps in its ``fit.json``.
@@ -172,6 +202,7 @@ class Estimator(BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: np.ndarray
+    sensitive_features_in_: SensitiveFeatures
 
     if TYPE_CHECKING:
         # Each method's own keywords: a common signature would forbid those that it requires.
@@ -182,7 +213,7 @@ class Estimator(BaseEstimator):
         super().__init_subclass__(**keywords)
         for name, function in list(vars(cls).items()):
             if inspect.isfunction(function) and SENSITIVE in inspect.signature(function).parameters:
-                setattr(cls, name, refuse_groups(function))
+                setattr(cls, name, coding(function))
         cls.fit_takes, cls.fit_needs = read_keywords(cls, "fit")
         cls.predict_needs = (
             read_keywords(cls, "predict")[1] | read_keywords(cls, "predict_proba")[1]
@@ -380,6 +411,7 @@ class Estimator(BaseEstimator):
                 **state.facts,
                 SHAPE: self.n_features_in_,
                 **{key: value for key, value in vars(self).items() if key == CUT},
+                **({FEATURES: asdict(vars(self)[FEATURES])} if FEATURES in vars(self) else {}),
             },
         )
 
@@ -391,6 +423,8 @@ class Estimator(BaseEstimator):
             raise ValueError(f"it cannot have {self.n_features_in_} features")
         if CUT in facts:
             self.cut_ = float(facts.pop(CUT))
+        if FEATURES in facts:
+            self.sensitive_features_in_ = SensitiveFeatures.restore(**facts.pop(FEATURES))
         for key in (NAMES, CLASSES):
             if key in arrays:
                 setattr(self, key, arrays.pop(key))

@@ -1,45 +1,223 @@
-"""Groups as they are given to estimators: codes of attributes."""
+"""Sensitive features as they are given to estimators, and their codes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
+import narwhals.stable.v2 as nw
 import numpy as np
+import pandas as pd
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, InputError
 
+# Columns of sensitive features, by number or, of frames, by name; None for all of them.
+Attributes = int | str | list[int] | list[str] | None
+
+
+class Codes(np.ndarray):
+    """Codes that `SensitiveFeatures` gave, which no estimator codes again; columns have names."""
+
+    names: tuple[str, ...] = ()
+
+    def __array_finalize__(self, source: Any) -> None:
+        """Keep the names of what this is a view or a part of."""
+        self.names = getattr(source, "names", ())
+
+    @classmethod
+    def of(cls, codes: np.ndarray, names: tuple[str, ...]) -> Self:
+        """Return codes of attributes with these names."""
+        named = codes.view(cls)
+        named.names = names
+        return named
+
+
+@dataclass(frozen=True)
+class SensitiveFeatures:
+    """The attributes of a fit, by which rows of later calls are coded.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the columns, where they have names.
+    levels : tuple of (tuple or None)
+        Of each column the values in the order of their codes 0, 1, …: ascending, or of a
+        categorical column its own; None for whole numbers, which are codes as they are.
+    """
+
+    names: tuple[str, ...]
+    levels: tuple[tuple[Any, ...] | None, ...]
+
+    @classmethod
+    def learn(cls, given: Any) -> Self:
+        """Return the names and levels of what a fit is given.
+
+        A frame or series of pandas, Polars or Arrow, a mapping of names to columns, an array or
+        lists of shape (n_samples,) or (n_samples, n_attributes). InputError is raised for missing
+        values and for fractions, which have to be named or put into bands first.
+        """
+        columns = _list_columns(given)
+        names = tuple(name for name, _ in columns if name is not None)
+        return cls(
+            names if len(names) == len(columns) else (),
+            tuple(_list_levels(name, column) for name, column in columns),
+        )
+
+    @classmethod
+    def restore(cls, names: Sequence[str], levels: Sequence[Sequence[Any] | None]) -> Self:
+        """Return what a saved model's file states."""
+        return cls(tuple(names), tuple(None if own is None else tuple(own) for own in levels))
+
+    def code(self, given: Any, *, unseen: bool = False) -> Codes:
+        """Return the codes of the same attributes, int64 (n_samples, n_attributes).
+
+        Columns with names are found by them, in any order and beside others. A level that the fit
+        did not have is an InputError, or has a code of its own where ``unseen`` ones are decided.
+        """
+        columns = _list_columns(given)
+        found = dict(columns)
+        if self.names and found.keys() >= set(self.names):
+            columns = [(name, found[name]) for name in self.names]
+        elif len(columns) != len(self.levels) or (self.names and None not in found):
+            raise InputError(
+                f"The fit had the sensitive features {', '.join(self.names) or len(self.levels)}, "
+                f"and these are {', '.join(map(str, found))}.",
+                "Give the same ones, by name or in the same order.",
+            )
+        codes = [
+            _code(name, column, levels, unseen)
+            for (name, column), levels in zip(columns, self.levels, strict=True)
+        ]
+        return Codes.of(np.column_stack(codes), self.names)
+
+    def describe(self) -> dict[str, Sequence[str]]:
+        """Return the levels by the attributes' names, as errors and reports name groups."""
+        names = self.names or tuple(f"attribute {k}" for k in range(len(self.levels)))
+        return {
+            name: _AsTheyAre() if levels is None else tuple(map(str, levels))
+            for name, levels in zip(names, self.levels, strict=True)
+        }
+
+
+class _AsTheyAre(Sequence[str]):
+    """Levels of an attribute that was given as codes."""
+
+    def __getitem__(self, code: Any) -> Any:
+        return str(code)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
+    """Return the columns of sensitive features, with their names where they have one."""
+    if isinstance(given, Mapping):
+        given = pd.DataFrame(given)
+    frame = nw.from_native(given, allow_series=True, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.Series):
+        return [(None if frame.name is None else str(frame.name) or None, frame.to_pandas())]
+    if isinstance(frame, nw.DataFrame):
+        return [(str(column.name), column.to_pandas()) for column in frame.iter_columns()]
+    table = np.asarray(to_numpy(given))
+    if table.ndim not in (1, 2):
+        raise InputError(
+            f"The sensitive features have the shape {table.shape}.",
+            "Give one value per row, or a column for each attribute.",
+        )
+    # An array of objects may hold columns of several types.
+    columns = table.reshape(len(table), -1).T
+    return [
+        (None, pd.Series(column.tolist() if table.dtype == object else column))
+        for column in columns
+    ]
+
+
+def _list_levels(name: str | None, column: pd.Series) -> tuple[Any, ...] | None:
+    """Return the levels of a column in the order of their codes; None where it holds codes."""
+    shown = "A sensitive feature" if name is None else f"The sensitive feature {name!r}"
+    if column.isna().any():
+        raise InputError(
+            f"{shown} is missing in {int(column.isna().sum())} of {len(column)} rows.",
+            "Name that level, as by fillna('unknown'), or leave those rows out.",
+        )
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        present = set(column.unique())
+        return tuple(level for level in column.cat.categories.tolist() if level in present)
+    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_integer_dtype(column):
+        return None
+    if pd.api.types.is_float_dtype(column) and (column == np.trunc(column)).all():
+        return None
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        raise InputError(
+            f"{shown} holds {column.nunique()} distinct values of type {column.dtype}, which are "
+            "no groups.",
+            "Put them into bands, as by pandas.cut.",
+        )
+    levels = column.unique().tolist()
+    if not all(isinstance(level, str) for level in levels):
+        raise InputError(
+            f"{shown} holds values of several types, such as {levels[0]!r}.",
+            "Write all of them as text, as by astype(str).",
+        )
+    return tuple(sorted(levels))
+
+
+def _code(
+    name: str | None, column: pd.Series, levels: tuple[Any, ...] | None, unseen: bool
+) -> np.ndarray:
+    """Return the codes of a column among the levels of the fit."""
+    own = _list_levels(name, column)
+    if levels is None:
+        if own is None:
+            return column.to_numpy().astype(np.int64)
+        raise InputError(
+            f"The sensitive feature {name or ''} was numbers in the fit, and is {own[0]!r} here.",
+            "Give the same codes as there.",
+        )
+    codes = pd.Index(levels).get_indexer(pd.Index(column))
+    strange = codes < 0
+    if strange.any() and not unseen:
+        raise InputError(
+            f"No row of the fit has the sensitive feature {column[strange].iloc[0]!r}.",
+            f"Its levels are {', '.join(map(str, levels))}.",
+        )
+    return np.where(strange, len(levels), codes).astype(np.int64)
+
+
+def is_coded(given: Any) -> bool:
+    """Return whether sensitive features are a NumPy array of whole numbers, codes as they are."""
+    return isinstance(given, np.ndarray) and given.dtype.kind in "biu" and given.ndim in (1, 2)
+
 
 def read_groups(groups: Any) -> np.ndarray:
-    """Return groups as a matrix of codes, int64 (n_samples, n_attributes).
+    """Return groups as a matrix of codes, int64 (n_samples, n_attributes)."""
+    coded = groups if is_coded(groups) else SensitiveFeatures.learn(groups).code(groups)
+    return np.asarray(coded).reshape(len(coded), -1).astype(np.int64, copy=False)
 
-    InputError is raised for what are no whole numbers, and for other shapes than that and
-    (n_samples,).
+
+def find_columns(groups: Any, attributes: int | str | list[int] | list[str]) -> list[int]:
+    """Return the numbers of the columns of attributes, given by number or by name.
+
+    ConfigError is raised for those that are none.
     """
-    matrix = to_numpy(groups)
-    if matrix.dtype == object:
-        # Frames of several types, and of pandas' own.
-        matrix = np.array(matrix.tolist())
-    whole = matrix.dtype.kind in "biu" or (
-        matrix.dtype.kind == "f"
-        and bool((np.isfinite(matrix) & (matrix == np.trunc(matrix))).all())
-    )
-    if matrix.ndim not in (1, 2) or not whole:
-        kind = "text" if matrix.dtype.kind in "US" else str(matrix.dtype)
-        raise InputError(
-            f"Groups are whole numbers, one a row for each attribute, and were given {kind} of "
-            f"shape {matrix.shape}.",
-            "Number each attribute's levels: numpy.unique(levels, return_inverse=True)[1].",
+    names = list(getattr(groups, "names", ()))
+    width = groups.shape[1] if groups.ndim == 2 else 1
+    listed: list[int | str] = [attributes] if isinstance(attributes, int | str) else [*attributes]
+    found = [names.index(each) if each in names else each for each in listed]
+    if not found or not all(isinstance(each, int) and 0 <= each < width for each in found):
+        known = f"named {', '.join(names)}" if names else f"numbered 0 to {width - 1}"
+        raise ConfigError(
+            f"The attributes {listed} are no columns of sensitive_features, {known}.",
+            "Name columns of a frame, or number those of an array from 0.",
         )
-    return matrix.reshape(len(matrix), -1).astype(np.int64, copy=False)
+    return [each for each in found if isinstance(each, int)]
 
 
-def take_attribute(groups: Any, attribute: int) -> np.ndarray:
+def take_attribute(groups: Any, attribute: int | str) -> np.ndarray:
     """Return one column of ``groups``, shape (n_samples,); ConfigError where there is none."""
     codes = read_groups(groups)
-    if not -codes.shape[1] <= attribute < codes.shape[1]:
-        raise ConfigError(
-            f"The attribute is column {attribute} of groups of shape {codes.shape}.",
-            "Give groups a column per attribute, and the number of one of them, from 0.",
-        )
-    return codes[:, attribute]
+    if isinstance(attribute, int) and attribute < 0:
+        attribute += codes.shape[1]
+    return codes[:, find_columns(groups if hasattr(groups, "names") else codes, attribute)[0]]

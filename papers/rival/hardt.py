@@ -11,6 +11,7 @@ from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator
 
 from fairfrontier.models.base import training_weight
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import PostProcessor, Scale
@@ -104,7 +105,7 @@ class Hardt(PostProcessor):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         scale: Scale = "probability",
         criterion: Criterion = "parity",
         objective: Literal["accuracy", "balanced_accuracy"] = "accuracy",

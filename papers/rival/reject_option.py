@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fairfrontier.models.base import training_weight
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective, read_costs, weigh_rows
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -151,7 +152,7 @@ class RejectOption(PostProcessor):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         scale: Scale = "probability",
         budget: float = 0.01,
         objective: Objective = "accuracy",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.models.base import TrainingWarning, training_weight
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import RANKED, Objective, read_costs
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -125,7 +126,7 @@ class ShiftInference(PostProcessor):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         scale: Scale = "probability",
         objective: Objective | None = None,
         priors: Literal["labels", "em"] = "labels",

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from array_api_compat import device
 
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import Scale
@@ -367,7 +368,7 @@ class ThresholdDescent(RandomizedThreshold):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         objective: Objective = "accuracy",
         budget: float = 0.0,
         width: float | None = None,

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 from sklearn.base import clone
@@ -123,9 +125,9 @@ def fit(model: Estimator, split: Split, part: Part | None = None, **changes: Any
     return model.fit(part.X, part.y, **{**keywords(model, split, part), **changes})
 
 
-def answer(model: Estimator, part: Part) -> np.ndarray:
+def answer(model: Estimator, part: Part, **changes: Any) -> np.ndarray:
     """Return probabilities, or values for a regression."""
-    offered = {"sensitive_features": part.groups, "ids": part.ids}
+    offered = {"sensitive_features": part.groups, "ids": part.ids, **changes}
     needed = {key: offered[key] for key in sorted(model.predict_needs)}
     ask = model.predict_proba if part.classes else model.predict
     return ask(part.X, **needed)
@@ -258,21 +260,33 @@ GROUPED = [case for case in CASES if "sensitive_features" in METHODS.all()[case[
 
 
 @pytest.mark.parametrize(("name", "task"), GROUPED)
-def test_groups_are_whole_numbers_in_one_column_or_several(name, task, splits):
+def test_sensitive_features_are_of_any_kind(name, task, splits):
     split = splits[task]
     codes = split.train.groups[:, :1]
+    levels = np.array([f"level {code}" for code in range(codes.max() + 1)])
     keys = sorted({"sensitive_features", "true_groups"} & METHODS.all()[name].fit_takes)
 
-    def fit_on(groups: Any) -> Estimator:
-        return fit(make(name), split.replace(validation=None), **dict.fromkeys(keys, groups))
+    def answer_on(train: Any, test: Any) -> np.ndarray:
+        given = dict.fromkeys(keys, train)
+        model = fit(make(name), split.replace(validation=None), **given)
+        return answer(model, split.test, sensitive_features=test)
 
-    column = replace(split.test, groups=split.test.groups[:, :1])
-    flat = replace(split.test, groups=split.test.groups[:, 0].astype(object))
-    wanted = answer(fit_on(codes), column)
-    assert np.array_equal(answer(fit_on(codes[:, 0].astype(np.float64)), flat), wanted)
-    for refused in (codes.astype(str), codes + 0.5, np.where(codes > 0, codes, np.nan)):
+    column = split.test.groups[:, :1]
+    wanted = answer_on(codes, column)
+    text, asked = levels[codes[:, 0]], levels[column[:, 0]]
+    other = {"noise": np.arange(len(asked)), "group": asked}
+    for train, test in (
+        (codes[:, 0].astype(np.float64), column[:, 0].astype(object)),
+        (text, asked),
+        (text[:, None].astype(object), asked.tolist()),
+        (pd.Series(text, name="group", dtype="category"), pd.DataFrame(other)),
+        (pa.table({"group": text}), other),
+    ):
+        assert np.array_equal(answer_on(train, test), wanted)
+    missing = np.where(codes[:, 0] > 0, text, None)
+    for refused in (codes + 0.5, np.where(codes > 0, codes, np.nan), missing):
         with pytest.raises(InputError):
-            fit_on(refused)
+            answer_on(refused, column)
 
 
 @every_case

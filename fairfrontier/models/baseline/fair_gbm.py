@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.models.base import training_weight
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import choose_columns, number_cells
@@ -113,7 +114,7 @@ class FairGBM(BoostedTrees):
         "equalized_odds"
     )
     bound: float = 0.05
-    attributes: int | list[int] | None = None
+    attributes: Attributes = None
     multiplier_rate: float = 1.0
     cross_fit_below: int = 20_000
 
@@ -209,7 +210,7 @@ class FairGBM(BoostedTrees):
 
     def number_groups(self, *parts: np.ndarray) -> list[np.ndarray]:
         """Set ``cells_`` from the groups of all parts, and return each part's codes of them."""
-        columns = [choose_columns(groups, self.attributes, self.name) for groups in parts]
+        columns = [choose_columns(groups, self.attributes) for groups in parts]
         self.cells_, group = number_cells(np.concatenate(columns))
         return np.split(group, np.cumsum([len(each) for each in columns])[:-1])
 

@@ -13,6 +13,7 @@ from scipy.special import expit, softmax
 
 from fairfrontier.models.base import Classifier
 from fairfrontier.models.baseline.linear import Linear
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective, read_costs
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -162,7 +163,7 @@ class LinearPost(TreesOfBlocks, Classifier):
     )
     objective: Objective = "accuracy"
     bound: float = 0.05
-    attributes: int | list[int] | None = None
+    attributes: Attributes = None
     folds: int = 3
     n_estimators: int = 100
     max_depth: int = 4
@@ -242,7 +243,7 @@ class LinearPost(TreesOfBlocks, Classifier):
             )
             table = tuple(id(given.get(name)) for name in TABLE)
             if table not in shared:
-                columns = choose_columns(groups, model.attributes, model.name)
+                columns = choose_columns(groups, model.attributes)
                 shared[table] = fit_rows(
                     partial(learn, model, y=codes, columns=columns, weight=weight),
                     X,

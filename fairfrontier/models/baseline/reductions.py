@@ -24,6 +24,7 @@ from sklearn.dummy import DummyClassifier
 
 from fairfrontier.models.base import Classifier
 from fairfrontier.models.baseline.learner import make_learner, pack_classifiers, unpack_classifiers
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective, read_costs, weigh_rows
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -185,7 +186,7 @@ class Reductions(Classifier):
     )
     objective: Objective = "accuracy"
     bound: float = 0.05
-    attributes: int | list[int] | None = None
+    attributes: Attributes = None
     solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient"
     max_iter: int = 50
     tolerance: float = 0.01
@@ -222,7 +223,7 @@ class Reductions(Classifier):
         """
         self.check()
         X, codes = self.validate_training(X, y, sensitive_features)
-        cells, group = number_cells(choose_columns(sensitive_features, self.attributes, self.name))
+        cells, group = number_cells(choose_columns(sensitive_features, self.attributes))
         if len(cells) < 2:
             raise DataError(
                 "All training rows are in one group.", "Name an attribute with two groups or more."

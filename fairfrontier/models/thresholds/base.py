@@ -12,8 +12,15 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils.validation import check_consistent_length
 
-from fairfrontier.models.base import TRIED, Classifier, TrainingWarning, explaining, training_weight
-from fairfrontier.models.group import read_groups
+from fairfrontier.models.base import (
+    FEATURES,
+    TRIED,
+    Classifier,
+    TrainingWarning,
+    explaining,
+    training_weight,
+)
+from fairfrontier.models.group import Attributes, Codes, find_columns, read_groups
 from fairfrontier.models.thresholds.rule import FittedRule, measure_rates
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
@@ -72,7 +79,7 @@ class PostProcessor(Classifier):
     # Whether P(decision = 1) rises with the score in every group.
     monotone: ClassVar[bool] = False
 
-    attributes: int | list[int] | None
+    attributes: Attributes
     scale: Scale
     random_state: int
     cells_: np.ndarray
@@ -203,7 +210,11 @@ class PostProcessor(Classifier):
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""
         count, columns = len(self.cells_), self.columns
-        groups = np.zeros((count + TRIED, max(columns) + 1), dtype=np.int64)
+        known = vars(self).get(FEATURES)
+        width = len(known.levels) if known else max(columns) + 1
+        groups = Codes.of(
+            np.zeros((count + TRIED, width), dtype=np.int64), known.names if known else ()
+        )
         groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
         score, ids = np.zeros(len(groups)), np.arange(len(groups))
         decision, chance = (
@@ -216,10 +227,14 @@ class PostProcessor(Classifier):
     @property
     def columns(self) -> list[int]:
         """The columns of ``sensitive_features`` whose cross product made the groups of the fit."""
-        named = [getattr(self, name) for name in self.group_parameters]
-        last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
-        width = max(self.cells_.shape[1], last + 1)
-        columns: list[int] = self.cross(np.arange(width)[None, :])[0].tolist()
+        given = vars(self).get(FEATURES)
+        if given is None:
+            named = [getattr(self, name) for name in self.group_parameters]
+            last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
+            numbers = np.arange(max(self.cells_.shape[1], last + 1))[None, :]
+        else:
+            numbers = Codes.of(np.arange(len(given.levels))[None, :], given.names)
+        columns: list[int] = self.cross(numbers)[0].tolist()
         return columns
 
     def learn_cells(self, groups: np.ndarray) -> np.ndarray:
@@ -229,7 +244,7 @@ class PostProcessor(Classifier):
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose cross product makes the groups."""
-        return choose_columns(groups, self.attributes, self.name)
+        return choose_columns(groups, self.attributes)
 
     def name_cell(
         self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]
@@ -279,23 +294,12 @@ def as_column(X: Any) -> Any:
     return to_numpy(scores)[:, None] if scores.ndim == 1 else scores
 
 
-def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:
+def choose_columns(groups: np.ndarray, attributes: Attributes) -> np.ndarray:
     """Return the chosen columns of ``groups`` as a matrix; None chooses all."""
     matrix = read_groups(groups)
     if attributes is None:
         return matrix
-    columns = list(attributes) if isinstance(attributes, list | tuple) else [attributes]
-    if any(isinstance(column, str) for column in columns):
-        raise ConfigError(
-            f"{name} takes groups by column number, and attributes is {attributes!r}.",
-            "Give the column's number, or let post_process(model, split, ...) look names up.",
-        )
-    if not columns or max(columns) >= matrix.shape[1] or min(columns) < 0:
-        raise ConfigError(
-            f"{name} has no columns {columns} in sensitive_features, which has {matrix.shape[1]}.",
-            "Number columns from 0, or leave attributes out to cross them all.",
-        )
-    return matrix[:, columns]
+    return matrix[:, find_columns(groups if groups.ndim == 2 else matrix, attributes)]
 
 
 def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

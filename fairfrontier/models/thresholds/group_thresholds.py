@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.models.base import training_weight
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import PostProcessor, Scale
@@ -106,7 +107,7 @@ class GroupThresholds(PostProcessor):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         scale: Scale = "probability",
         objective: Objective = "accuracy",
         criterion: Criterion = "parity",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.models.base import training_weight
-from fairfrontier.models.group import read_groups
+from fairfrontier.models.group import Attributes, find_columns, read_groups
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -147,10 +147,10 @@ class RandomizedThreshold(PostProcessor):
     def __init__(
         self,
         *,
-        attributes: int | list[int] | None = None,
+        attributes: Attributes = None,
         objective: Objective = "accuracy",
         criterion: Criterion = "parity",
-        within: int | list[int] | None = None,
+        within: Attributes = None,
         budget: float = 0.0,
         width: float | None = None,
         rate: float | Sequence[float] | None = None,
@@ -340,18 +340,18 @@ class RandomizedThreshold(PostProcessor):
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose cross product makes the groups."""
-        matrix = read_groups(groups)
         if self.criterion != "covariance":
-            return super().cross(matrix)
-        within = [self.within] if isinstance(self.within, int) else list(self.within or [])
-        if self.attributes is None:
-            chosen = [column for column in range(matrix.shape[1]) if column not in within]
-        else:
-            chosen = [self.attributes] if isinstance(self.attributes, int) else self.attributes
-        if len(chosen) != 1 or not set(chosen + within) <= set(range(matrix.shape[1])):
+            return super().cross(groups)
+        matrix = read_groups(groups)
+        named = groups if groups.ndim == 2 else matrix
+        within = [] if self.within is None else find_columns(named, self.within)
+        chosen = [column for column in range(matrix.shape[1]) if column not in within]
+        if self.attributes is not None:
+            chosen = find_columns(named, self.attributes)
+        if len(chosen) != 1:
             raise ConfigError(
                 f"{self.name} cannot bound the covariance with the attributes {chosen} within "
-                f"{within}, of {matrix.shape[1]} columns of groups.",
+                f"{within}, of {matrix.shape[1]} columns of sensitive features.",
                 "Name one column in attributes, and others in within.",
             )
         return matrix[:, chosen + within]

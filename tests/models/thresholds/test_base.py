@@ -28,13 +28,13 @@ def test_cells_are_the_distinct_rows(seed, n, columns, low, high):
 
 def test_columns_are_chosen_by_number():
     groups = np.array([[0, 1, 2], [3, 4, 5]])
-    assert choose_columns(groups, None, "x").tolist() == groups.tolist()
-    assert choose_columns(groups, 1, "x").tolist() == [[1], [4]]
-    assert choose_columns(groups, [2, 0], "x").tolist() == [[2, 0], [5, 3]]
-    assert choose_columns(groups[:, 0], None, "x").tolist() == [[0], [3]]
+    assert choose_columns(groups, None).tolist() == groups.tolist()
+    assert choose_columns(groups, 1).tolist() == [[1], [4]]
+    assert choose_columns(groups, [2, 0]).tolist() == [[2, 0], [5, 3]]
+    assert choose_columns(groups[:, 0], None).tolist() == [[0], [3]]
     for wrong in (3, [-1], []):
         with pytest.raises(ConfigError, match="columns"):
-            choose_columns(groups, wrong, "x")
+            choose_columns(groups, wrong)
 
 
 def test_rows_without_a_group_are_refused():

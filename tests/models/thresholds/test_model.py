@@ -167,5 +167,5 @@ def test_what_cannot_be_is_said(model, split, changes, parameters, message):
 def test_names_are_refused_where_columns_are_meant(model, split):
     fresh = split.calibration
     rule = create("randomized_threshold", attributes="origin")
-    with pytest.raises(ConfigError, match="takes groups by column number"):
+    with pytest.raises(ConfigError):
         rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, sensitive_features=fresh.groups)
