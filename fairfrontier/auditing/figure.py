@@ -70,7 +70,7 @@ def draw_bounds(bounds: pd.DataFrame, budget: float, rests_on: str) -> Picture:
             axes.set_ylim(len(groups) - 0.4, -0.6)
         more = f" ({omitted} smaller groups are in bounds.csv)" if omitted else ""
         figure.supxlabel(f"rate of the true group{more}", fontsize=9.5, color=INK)
-        keys = _list_keys(bounds, budget, rests_on)
+        keys = _explain_bounds(bounds, budget, rests_on)
         add_legend(figure, keys, columns + 1, loc="outside upper left", fontsize=8.8)
         alt = f"Rates of true groups under every assignment of rows to them. {' '.join(words)}"
         return Picture(encode_png(figure), alt)
@@ -113,7 +113,7 @@ def _draw_panel(
     return f"{name_measure(rate)}, {overall:.3f} of all rows: {', '.join(words)}."
 
 
-def _list_keys(bounds: pd.DataFrame, budget: float, rests_on: str) -> list[Line2D]:
+def _explain_bounds(bounds: pd.DataFrame, budget: float, rests_on: str) -> list[Line2D]:
     keys = [make_key("every assignment of rows", solid_capstyle="butt", **TIGHT)]
     if rests_on == "limit":
         keys.append(make_key("with the noise's limits", solid_capstyle="butt", **LIMIT))
@@ -288,7 +288,7 @@ def draw_groups(rows: pd.DataFrame, titles: Mapping[str, str], target: Any) -> P
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
         more = f" ({omitted} smaller groups are in the table)" if omitted else ""
         axes.set_xlabel(f"{title}, with 95% intervals{more}")
-        keys = _list_sizes(6)
+        keys = _explain_rules(6)
         if target is not None:
             keys.append(make_key(f"target rate {target:.3f}", color=COLOURS[2], lw=1.0, ls="--"))
         add_legend(figure, keys, 3, loc=ABOVE)
@@ -397,7 +397,7 @@ def draw_curve(
             label = f"expected {measure.replace('_', ' ')}"
         axes.set_ylabel(label)
         other = make_key("other bounds ε", color=COLOURS[2], lw=2.2)
-        add_legend(figure, [*_list_sizes(7), other], 3, loc=ABOVE)
+        add_legend(figure, [*_explain_rules(7), other], 3, loc=ABOVE)
         png = encode_png(figure)
     return Picture(
         png,
@@ -407,7 +407,7 @@ def draw_curve(
     )
 
 
-def _list_sizes(size: float) -> list[Line2D]:
+def _explain_rules(size: float) -> list[Line2D]:
     return [
         make_key("unmodified", ms=size, **BEFORE_LOOK),
         make_key("debiased", ms=size, **AFTER_LOOK),

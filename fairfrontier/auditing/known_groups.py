@@ -499,9 +499,9 @@ def find_unit(score: np.ndarray) -> float:
 def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
     """Return means of the scores by level, and their standardised differences."""
     columns = ("attribute", "level", "n", "mean", "deviation", "difference", "low", "high")
-    tables = [pd.DataFrame(columns=list(columns))]
     if rows.score is None:
-        return tables[0]
+        return pd.DataFrame(columns=list(columns))
+    tables = []
     unit = find_unit(rows.score)
     score = rows.score / unit
     for attribute, each in groups.items():
@@ -525,7 +525,7 @@ def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
                 table[name] = column
             table.loc[best, ["low", "high"]] = np.nan
         tables.append(pool_small(table, few))
-    return pd.concat(tables[1:] or tables, ignore_index=True)
+    return pd.concat(tables, ignore_index=True)
 
 
 def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
@@ -535,9 +535,9 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
     intervals take Kish's effective size.
     """
     columns = ("attribute", "level", "score_low", "score_high", "n", "score", "positive", "low")
-    tables = [pd.DataFrame(columns=[*columns, "high"])]
     if rows.score is None or rows.y is None:
-        return tables[0]
+        return pd.DataFrame(columns=[*columns, "high"])
+    tables = []
     unit = find_unit(rows.score)
     scaled = rows.score / unit
     edges = np.unique(np.quantile(scaled, np.linspace(0, 1, BINS + 1)))
@@ -566,7 +566,7 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
             "high": high,
         }
         tables.append(pd.DataFrame(table)[(n >= minimum) | (attribute == "")])
-    return pd.concat(tables[1:], ignore_index=True)
+    return pd.concat(tables, ignore_index=True)
 
 
 def judge_limits(config: AuditConfig, found: Outline, measures: pd.DataFrame) -> pd.DataFrame:
@@ -674,10 +674,8 @@ def tabulate_impact(
     >>> table["ratio"].tolist()
     [1.0, 0.5]
     """
-    n, selected = np.asarray(n, dtype=np.int64), np.asarray(selected, dtype=np.float64)
-    known, mass = np.asarray(known, dtype=bool), n.astype(np.float64)
-    mass = mass if weight is None else np.asarray(weight, dtype=np.float64)
-    persons = mass if size is None else np.asarray(size, dtype=np.float64)
+    mass = n.astype(np.float64) if weight is None else weight
+    persons = mass if size is None else size
     share = divide(mass, np.full(n.size, mass.sum()))
     out = share < exclude_below
     # 6 RCNY 5-301 leaves out no category for its few persons alone.

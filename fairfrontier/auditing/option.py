@@ -292,10 +292,6 @@ class AuditConfig(ScoredTableOptions):
         self.require("scores", ("threshold", "randomised"))
         self.require("decisions", ("accepted", "undecided"))
         self.require("labels", ("positive",))
-        if both := sorted({*self.accepted} & {*self.undecided}):
-            raise fault(
-                f"the level {both[0]!r} is both accepted and undecided", "Name it in one of them."
-            )
         if len(ways := list(self.list_changed(DECIDING))) > 1:
             raise fault(
                 f"{ways[0]} and {ways[1]} both say what was decided",

@@ -16,6 +16,7 @@ from fairfrontier.auditing.option import TABLE, AuditConfig
 from fairfrontier.deployment.bundle import (
     MANIFEST,
     Bundle,
+    Judgement,
     RegressorBundle,
     find_chance,
     judge,
@@ -86,44 +87,30 @@ class Sample:
     Neither the order of the rows nor its batches matter. Memory is that of the kept rows.
     """
 
-    def __init__(self, rows: int = ROWS) -> None:
-        self._most = rows
+    def __init__(self, most: int = ROWS) -> None:
+        self._most = most
         self._words = np.empty(0, dtype=np.uint64)
-        self._counts = np.empty(0, dtype=np.int64)
-        self._rows: np.ndarray | None = None
-        self._texts = np.empty(0, dtype=object)
+        self.counts = np.empty(0, dtype=np.int64)
+        # In an order that is that of their content.
+        self.rows, self.texts = np.zeros((0, 0)), list[str]()
 
-    def add(self, rows: np.ndarray, texts: np.ndarray | None = None) -> None:
+    def add(self, rows: np.ndarray, texts: Sequence[str] | None = None) -> None:
         """Add rows, float64 of shape (n, n_columns), and a text of each where there are texts."""
-        written = np.full(len(rows), "", dtype=object) if texts is None else texts
+        written = [""] * len(rows) if texts is None else list(texts)
         content = (
             row.tobytes() + text.encode() for row, text in zip(rows + 0.0, written, strict=True)
         )
         digests = b"".join(blake2b(each, digest_size=8).digest() for each in content)
         words = np.concatenate([self._words, np.frombuffer(digests, dtype="<u8")])
-        rows = rows if self._rows is None else np.vstack([self._rows, rows])
-        counts = np.concatenate([self._counts, np.ones(len(written), dtype=np.int64)])
+        rows = np.vstack([self.rows, rows]) if self.counts.size else rows
+        counts = np.append(self.counts, np.ones(len(written), dtype=np.int64))
         words, first, place = np.unique(words, return_index=True, return_inverse=True)
         # A row among the lowest words of all was among the lowest since it came.
-        kept = slice(self._most)
-        self._words, self._rows = words[kept], rows[first[kept]]
-        self._counts = np.bincount(place, counts, words.size).astype(np.int64)[kept]
-        self._texts = np.concatenate([self._texts, written])[first[kept]]
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows, in an order that is that of their content."""
-        return np.zeros((0, 0)) if self._rows is None else self._rows
-
-    @property
-    def counts(self) -> np.ndarray:
-        """How often each of them occurs, int64."""
-        return self._counts
-
-    @property
-    def texts(self) -> list[str]:
-        """Their texts."""
-        return [str(text) for text in self._texts]
+        kept, first = slice(self._most), first[: self._most]
+        self._words, self.rows = words[kept], rows[first]
+        self.counts = np.bincount(place, counts, words.size).astype(np.int64)[kept]
+        written = self.texts + written
+        self.texts = [written[position] for position in first.tolist()]
 
     @property
     def words(self) -> np.ndarray:
@@ -133,29 +120,43 @@ class Sample:
 
 # ε as a share of the mean distance of two rows where the study names no budget; BuDRO's default.
 SHARE = 0.003
-LABELLED: Need = "gap"
+# What measures of counterfactual versions need.
+OF_VERSIONS: frozenset[Need] = frozenset({"counterfactuals", "counterfactual_score"})
+
+
+def list_needing(needs: Collection[Need]) -> dict[str, Measure]:
+    """Return the measures of two classes that have one of these needs, by name."""
+    return {
+        each.name: each
+        for each in MEASURES.all().values()
+        if "binary" in each.task and not each.needs.isdisjoint(needs)
+    }
 
 
 def list_certified(*, labelled: bool) -> dict[str, Measure]:
     """Return the measures under a metric by name; without labels those that need none."""
-    kept: set[Need] = {"certificate", *([LABELLED] if labelled else [])}
-    return {
-        each.name: each
-        for each in MEASURES.all().values()
-        if "binary" in each.task and each.needs & kept
-    }
+    needs: list[Need] = ["certificate", "gap"] if labelled else ["certificate"]
+    return list_needing(needs)
 
 
-def certify_bundle(
-    bundle: Bundle, part: Part, prediction: Prediction, budgets: Sequence[float], *, labelled: bool
+def list_individual(sets: Collection[str]) -> dict[str, Measure]:
+    """Return the measures of counterfactual versions by name, where there are such sets."""
+    return list_needing(OF_VERSIONS if sets else ())
+
+
+def certify(
+    bundle: Bundle, sample: Sample, budgets: Sequence[float], *, labelled: bool
 ) -> pd.DataFrame:
-    """Return the measures of a bundle under its metric, with the columns of `evaluate`.
+    """Return the measures of sampled rows under a bundle's metric, with the columns of `evaluate`.
 
-    As in a study, of a rule behind a model the decisions are certified. The default of no
-    ``budgets`` is a share of the mean distance of two of the rows.
+    The columns of the rows are label, score, probability of deciding 1, and features. As in a
+    study, of a rule behind a model the decisions are certified. The default of no ``budgets`` is a
+    share of the mean distance of two of the rows.
     """
-    metric = bundle.metric
+    metric, rows = bundle.metric, sample.rows
     assert metric is not None  # noqa: S101
+    part = make_part(rows[:, 0].astype(np.int64), sample.counts.astype(np.float64))
+    part, prediction = replace(part, X=rows[:, 3:]), Prediction(rows[:, 1], rows[:, 2])
     if not budgets:
         z = np.asarray(metric.embed(part.X))
         # Four digits are enough of what is a choice.
@@ -203,7 +204,7 @@ class RewrittenRows:
             written = texts.tolist()
             known = make_versions(name, self._take_all(name), written, ids, "test", self._seed).rows
             if known.size:
-                sample.add(rows[known], np.array(written, dtype=object)[known])
+                sample.add(rows[known], [written[row] for row in known])
 
     def measure(self, measures: list[Measure]) -> Iterator[pd.DataFrame]:
         """Yield measures of every set, with the columns of `evaluate`."""
@@ -219,23 +220,14 @@ class RewrittenRows:
             rule = self._take_all(name)
             versions = make_versions(name, rule, sample.texts, ids, "test", self._seed)
             refuse_answers(ids.size, len(versions.versions), f"The sample of {name}")
-            found = judge(bundle.model, X, groups, ids)
-            decided, scored = [], []
+            judged = [judge(bundle.model, X, groups, ids)]
             for version in versions.versions:
                 edited = X.copy()
                 edited[:, span] = block.encode(pd.Series(version.write().texts))
-                judged = judge(bundle.model, edited, groups, ids)
-                decided.append((version.name, judged.probability))
-                # Rounded as those of a study, so that they are measured alike.
-                scored.append(judged.score.astype(np.float32).astype(np.float64))
+                judged.append(judge(bundle.model, edited, groups, ids))
             part = make_part(np.zeros(ids.size, dtype=np.int64), sample.counts.astype(np.float64))
-            prediction = Prediction(
-                found.score,
-                found.probability,
-                {name: tuple(decided)},
-                counterfactual_scores={name: tuple(scored)},
-            )
-            part = replace(part, counterfactuals={name: Edits(X, groups, (), ())})
+            made = {name: [version.name for version in versions.versions]}
+            prediction, part = _take_versions(_stack(judged), made, part)
             yield tabulate(prediction, part, [each.name for each in measures])
 
     def _take_all(self, name: str) -> VersionRule:
@@ -243,8 +235,6 @@ class RewrittenRows:
         return self._rules[name].model_copy(update={"rows": {}})
 
 
-# What measures of counterfactual versions need.
-OF_VERSIONS: frozenset[Need] = frozenset({"counterfactuals", "counterfactual_score"})
 # The attribute of true groups beside noisy ones; no column of a table.
 TRUTH = "G"
 Share = Callable[[float], None]
@@ -274,10 +264,10 @@ class Subject:
 
     facts: dict[str, Any]
     rows: AuditRows
-    individual: pd.DataFrame
+    individual: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
+    similar: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
     prediction: Prediction | None = None
     targets: np.ndarray | None = None
-    similar: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
     split: Split | None = None
 
 
@@ -400,7 +390,7 @@ def _read_table(config: AuditConfig, report: Share) -> Subject:
     facts = {"table": path.name, "sha256": digest_table(path), **config.list_changed(TABLE)}
     facts |= rows.facts
     check_stamps(path, stamps)
-    return Subject({**facts, "groups": list(config.groups)}, rows, pd.DataFrame(columns=COLUMNS))
+    return Subject({**facts, "groups": list(config.groups)}, rows)
 
 
 def _predict(config: AuditConfig, groups: Sequence[str]) -> Subject:
@@ -510,11 +500,12 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         prediction = Prediction(mean, mean, components=judged, probability=chance)
         audited = AuditRows(None, mean, None, *named, np.ones(y.size))
         facts["scale"] = list(encoder.config.label.range or (0.0, 1.0))
-        return Subject(facts, audited, pd.DataFrame(columns=COLUMNS), prediction, targets)
+        return Subject(facts, audited, prediction=prediction, targets=targets)
     favourable = int(getattr(bundle, "favourable", 1) != 0)
     facts["selected"] = bundle.class_names[favourable]
     y = y.astype(np.int64)
-    prediction, part = _take_versions(judged, edits, y)
+    made = {name: [edit.name for edit in each] for name, each in edits.items()}
+    prediction, part = _take_versions(judged, made, make_part(y, np.ones(y.size)))
     labels = y if label in columns else None
     audited = AuditRows(
         prediction.decision, prediction.score, labels, *named, part.weight, favourable=favourable
@@ -527,18 +518,7 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     if sample is None:
         return found
     budgets = config.certify or certificate.get("budgets", ())
-    return replace(found, similar=_certify(bundle, sample, budgets, labelled=labels is not None))
-
-
-def _certify(
-    bundle: Bundle, sample: Sample, budgets: Sequence[float], *, labelled: bool
-) -> pd.DataFrame:
-    """Return the measures of sampled rows, as `_decide` adds them, under the bundle's metric."""
-    rows, counts = sample.rows, sample.counts
-    part = make_part(rows[:, 0].astype(np.int64), counts.astype(np.float64))
-    prediction = Prediction(rows[:, 1], rows[:, 2])
-    part = replace(part, X=rows[:, 3:])
-    return certify_bundle(bundle, part, prediction, budgets, labelled=labelled)
+    return replace(found, similar=certify(bundle, sample, budgets, labelled=labels is not None))
 
 
 def _judge(
@@ -556,23 +536,29 @@ def _judge(
     for made in edits.values():
         edited = Edits(X, known, bundle.encoder.attributes, made)
         judged += [judge(bundle.model, each.X, each.groups, ids) for each in edited]
+    return _stack(judged)
+
+
+def _stack(judged: Sequence[Judgement]) -> np.ndarray:
     columns = [column for each in judged for column in (each.score, each.probability)]
     return np.stack(columns, axis=1)
 
 
 def _take_versions(
-    judged: np.ndarray, edits: Mapping[str, tuple[Edit, ...]], y: np.ndarray
+    judged: np.ndarray, names: Mapping[str, Sequence[str]], part: Part
 ) -> tuple[Prediction, Part]:
-    """Return what `_judge` returned as a prediction, and the rows with their versions."""
+    """Return what `_judge` returned as a prediction, and the rows with their versions.
+
+    ``names`` are those of the versions of each set.
+    """
     (score, decision), *versions = judged.T.reshape(-1, 2, len(judged))
-    remaining = iter(versions)
-    part, decided, scored, sets = make_part(y, np.ones(y.size)), {}, {}, {}
-    for name, made in edits.items():
+    remaining, decided, scored = iter(versions), {}, {}
+    for name, made in names.items():
         own = [next(remaining) for _ in made]
-        decided[name] = tuple((edit.name, each[1]) for edit, each in zip(made, own, strict=True))
+        decided[name] = tuple((edit, each[1]) for edit, each in zip(made, own, strict=True))
         # Rounded as those of a study, so that they are measured alike.
         scored[name] = tuple(each[0].astype(np.float32).astype(np.float64) for each in own)
-        sets[name] = Edits(part.X, part.groups, (), made)
+    sets = {name: Edits(part.X, part.groups, (), ()) for name in names}
     prediction = Prediction(score, decision, decided, counterfactual_scores=scored)
     return prediction, replace(part, counterfactuals=sets)
 
@@ -580,15 +566,6 @@ def _take_versions(
 def _measure_versions(prediction: Prediction, part: Part) -> pd.DataFrame:
     """Return the measures of counterfactual versions; no row where there are none."""
     return tabulate(prediction, part, list(list_individual(part.counterfactuals)))
-
-
-def list_individual(sets: Collection[str]) -> dict[str, Measure]:
-    """Return the measures of counterfactual versions by name, where there are such sets."""
-    return {
-        each.name: each
-        for each in MEASURES.all().values()
-        if sets and "binary" in each.task and each.needs & OF_VERSIONS
-    }
 
 
 def _list_groups(config: AuditConfig, crossed: Mapping[str, bool], dataset: str) -> tuple[str, ...]:
