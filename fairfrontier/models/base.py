@@ -76,7 +76,7 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
             # Nothing to code, or it is done.
             return function(self, *args, **keywords)
         if function.__name__ == "fit":
-            vars(self).pop(FEATURES, None)
+            self.__dict__.pop(FEATURES, None)
         if FEATURES not in vars(self) and is_coded(given):
             return function(self, *args, **keywords)
         if function.__name__ == "fit":
