@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from fairfrontier.runtime.cached import stamp
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED, check_links
-from fairfrontier.runtime.recall import stamp
 from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import filling, settle
 from fairfrontier.study.config import StudyConfig

@@ -62,8 +62,8 @@ from fairfrontier.models.thresholds.threshold import ScoreHistogram, ThresholdPr
 from fairfrontier.prepare.table.column import sort_levels, tell_spellings
 from fairfrontier.prepare.table.reader import check_stamps, stamp_table
 from fairfrontier.prepare.table.role import ScoreBatch, ScoreColumns, ScoreTable, name_cells
+from fairfrontier.runtime.cached import Stamp
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.runtime.recall import Stamp
 from fairfrontier.runtime.seeds import derive_generator, derive_integer, uniforms
 
 Array = Any

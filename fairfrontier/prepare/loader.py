@@ -46,11 +46,11 @@ from fairfrontier.prepare.table.rows import (
     type_rows,
 )
 from fairfrontier.prepare.text.corpus import read_corpus
+from fairfrontier.runtime.cached import cached_by_files
 from fairfrontier.runtime.cluster.executor import count_memory
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
-from fairfrontier.runtime.recall import recall
 from fairfrontier.runtime.source import file_digest
 from fairfrontier.runtime.store import Store, canonical_json, hash_file
 
@@ -349,13 +349,13 @@ def _load(
     return split
 
 
-@recall
+@cached_by_files
 def _is_collection(dataset: str, home: Path) -> bool:
     path = find_yaml("dataset", dataset, home)
     return stays_in_files(read_dataset(path, home), path, home)
 
 
-@recall
+@cached_by_files
 def _fingerprint(request: SplitRequest, home: Path) -> str:
     path = find_yaml("dataset", request.dataset, home)
     config = replace_noise(read_dataset(path, home), request.noise, path)

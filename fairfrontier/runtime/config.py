@@ -22,8 +22,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fairfrontier.runtime.cached import cached_by_files, note_file
 from fairfrontier.runtime.errors import ConfigError, nearest, repeated
-from fairfrontier.runtime.recall import note_file, recall
 from fairfrontier.runtime.text_file import read_plain
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
@@ -234,7 +234,7 @@ def read_yaml(path: Path) -> Any:
     return copy.deepcopy(_parse_yaml(path.absolute()))
 
 
-@recall
+@cached_by_files
 def _parse_yaml(path: Path) -> Any:
     note_file(path)
     try:

@@ -8,9 +8,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ PACKAGES = ("fairfrontier",)
 _ROOT = Path(__file__).resolve().parents[2]
 # Calls whose strings are messages, which affect no number.
 _SPEAKERS = ("require", "warn")
-_DOTTED = re.compile(r"\w+(\.\w+)+")
 # Replaces every message.
 _MESSAGE = ast.Constant("")
 
@@ -40,10 +38,8 @@ def source_digest(
 
     The import closure is found by reading, not by running: every ``import`` statement counts, at
     the top or inside a function, except under ``if TYPE_CHECKING``. These do not count: comments,
-    docstrings, line numbers and formatting; messages, which are the strings of ``raise`` and
-    ``assert`` statements and of calls of ``require`` and ``warn``; and the names of the modules, if
-    they are imported by ``from ... import``: a file counts by its content and that of the files
-    that it takes names from.
+    docstrings, line numbers and formatting; and messages, which are the strings of ``raise`` and
+    ``assert`` statements and of calls of ``require`` and ``warn``.
 
     Parameters
     ----------
@@ -69,10 +65,8 @@ def source_digest(
     Notes
     -----
     Modules that are found at run time (``importlib``, ``pkgutil``) are not followed: name them. Nor
-    are the ``__init__`` files above a module. A string that is the dotted path of an object here
-    counts by its last word, unless its module is in the closure, since a stored model may name its
-    classes so. The digest is computed once per process, and differs between minor versions of
-    Python.
+    are the ``__init__`` files above a module. The digest is computed once per process, and differs
+    between minor versions of Python.
     """
     names, prefixes, left_out = frozenset(modules), frozenset(within), frozenset(without)
     base = (root or _ROOT).resolve()
@@ -174,35 +168,17 @@ def _digest(
             if module not in files and path is not None:
                 files[module] = _read(path, module, root)
                 waiting.append(module)
-    lines = sorted(_describe(file, files) for file in files.values())
+    lines = sorted(file.content for file in files.values())
     lines += [f"{name} {number}" for name, number in _guest_versions(modules, root).items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file: the digest of what counts in it, its imports, and its strings that are dotted paths.
-
-    Imports are modules with the names taken from them, paths are modules with a last word.
-    """
+    """A file: the digest of what counts in it, and the modules that it imports."""
 
     content: str
-    imports: tuple[tuple[str, str], ...]
-    paths: tuple[tuple[str, str], ...]
-
-    @property
-    def modules(self) -> list[str]:
-        return [module for module, _ in self.imports]
-
-
-def _describe(file: _File, closure: Mapping[str, _File]) -> str:
-    """Return a line on one file, with imported modules replaced by their content."""
-    imported = sorted(
-        f"{closure[module].content if module in closure else ''} {names}"
-        for module, names in file.imports
-    )
-    paths = sorted(f"{module}.{word}" for module, word in file.paths if module in closure)
-    return " ".join([file.content, *imported, *paths])
+    modules: tuple[str, ...]
 
 
 def _find(module: str, root: Path) -> Path | None:
@@ -230,10 +206,8 @@ def _read(path: Path, module: str, root: Path) -> _File:
     tree = ast.parse(path.read_bytes(), filename=str(path))
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     reader = _Reader(package, {*PACKAGES, module.partition(".")[0]}, root)
-    reader.visit(tree)
-    reader.rename(tree)
-    content = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    return _File(content, tuple(reader.imports), tuple(reader.paths))
+    content = hashlib.sha256(ast.dump(reader.visit(tree)).encode()).hexdigest()
+    return _File(content, tuple(reader.modules))
 
 
 class _Reader(ast.NodeTransformer):
@@ -243,9 +217,7 @@ class _Reader(ast.NodeTransformer):
         self.package = package
         self.own = own
         self.root = root
-        self.imports: list[tuple[str, str]] = []
-        self.paths: list[tuple[str, str]] = []
-        self.bound: dict[str, str] = {}
+        self.modules: list[str] = []
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
         return self._strip(node)
@@ -278,51 +250,23 @@ class _Reader(ast.NodeTransformer):
         # Not executed.
         return [self.visit(statement) for statement in node.orelse]
 
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
-            module, _, word = node.value.rpartition(".")
-            if module.partition(".")[0] in self.own and _find(module, self.root):
-                self.paths.append((module, word))
-                return ast.Constant(word)
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        self.modules += [each.name for each in node.names if self._is_own(each.name)]
         return node
 
-    def visit_Import(self, node: ast.Import) -> ast.AST | None:
-        own = [alias for alias in node.names if alias.name.partition(".")[0] in self.own]
-        self.imports += [(alias.name, "whole") for alias in own]
-        for alias in own:
-            if alias.asname:
-                self._bind(alias.asname)
-        node.names = [alias for alias in node.names if alias not in own]
-        return node if node.names else None
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         base = node.module or ""
         if node.level:
             parts = self.package.split(".")
             above = parts[: len(parts) - node.level + 1]
             base = ".".join([*above, base] if base else above)
-        if base.partition(".")[0] not in self.own:
-            return node
-        names = []
-        for alias in node.names:
-            if _find(f"{base}.{alias.name}", self.root):
-                self.imports.append((f"{base}.{alias.name}", "whole"))
-                self._bind(alias.asname or alias.name)
-            else:
-                names.append(f"{alias.name} as {alias.asname or alias.name}")
-        if names:
-            self.imports.append((base, ", ".join(sorted(names))))
-        return None
+        for each in node.names if self._is_own(base) else ():
+            module = f"{base}.{each.name}"
+            self.modules.append(module if _find(module, self.root) else base)
+        return node
 
-    def rename(self, tree: ast.AST) -> None:
-        """Rename modules that are used by name, independently of their names."""
-        if self.bound:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Name):
-                    node.id = self.bound.get(node.id, node.id)
-
-    def _bind(self, name: str) -> None:
-        self.bound.setdefault(name, f"module {len(self.bound)}")
+    def _is_own(self, module: str) -> bool:
+        return module.partition(".")[0] in self.own
 
     def _strip(
         self, node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

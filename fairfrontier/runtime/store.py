@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.runtime.cached import note_file
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.recall import note_file
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import drafting, flush
@@ -45,27 +45,25 @@ def canonical_json(value: Any) -> str:
     Raises
     ------
     TypeError
-        When it holds something else, or a key is not a string.
+        When it holds something else.
     ValueError
         When a number is NaN or infinite.
     """
     return json.dumps(
-        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        value,
+        default=_to_plain,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
     )
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
+        return value.item()
     if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"keys of a description are strings, not {key!r}")
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return dict(value)
     raise TypeError(f"a description holds plain values, not {type(value).__name__}")
 
 

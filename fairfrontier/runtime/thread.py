@@ -25,8 +25,6 @@ def thread_environment(n: int) -> dict[str, str]:
     To be set before NumPy is imported. ``OMP_WAIT_POLICY=PASSIVE`` lets idle OpenMP threads sleep:
     spinning ones have slowed XGBoost down up to 25 times on shared cores.
     """
-    if n < 1:
-        raise ValueError(f"a process needs at least one thread, not {n}")
     counts = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "BLIS")
     return {
         **{f"{library}_NUM_THREADS": str(n) for library in counts},
@@ -43,8 +41,6 @@ def limited_threads(n: int) -> Iterator[None]:
     pass it ``nthread=n``. So does a library loaded inside the block with a BLAS of its own;
     NumPy's, SciPy's and scikit-learn's are loaded first.
     """
-    if n < 1:
-        raise ValueError(f"a fit needs at least one thread, not {n}")
     import scipy.linalg  # noqa: F401
     import sklearn.utils.extmath  # noqa: F401
     from threadpoolctl import threadpool_limits

@@ -141,11 +141,6 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
                     f"Write {measure}.",
                 )
             continue
-        if key == "frontier.fairness" and not group:
-            raise ConfigError(
-                f"{prefix} {measure!r} without a group.",
-                f"Write {measure}:GROUP, a protected attribute or a counterfactual set.",
-            )
         if needs & CERTIFIED:
             certified = study.certificate.budgets if study.certificate else ()
             groups = [name_budget(budget) for budget in certified]
@@ -187,7 +182,9 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         chosen = sorted(
             sorted(declared, key=lambda each: each not in parts)[:2], key=declared.index
         )
-        covered = declared if of_sets else list_groups(known[measure], task, chosen)
+        named = declared if of_sets else list_groups(known[measure], task, chosen)
+        # Fairness is between groups.
+        covered = [each for each in named if each or key != "frontier.fairness"]
         # Which levels there are, only the table knows.
         shapes = {(each.partition("=")[0], "=" in each) for each in covered}
         if (group.partition("=")[0], "=" in group) not in shapes:

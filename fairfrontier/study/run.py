@@ -431,7 +431,7 @@ def start_study(options: RunOptions) -> StudyRun:
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # The encoder of texts is part of the keys.
         determine_text_encoder(dataset, options.home)
-    return recall_search(StudyRun(options, study, plan, started))
+    return restore_search(StudyRun(options, study, plan, started))
 
 
 def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
@@ -664,7 +664,7 @@ def keep_search(study: StudyRun, search: Search) -> None:
         (folder / SEARCH_FILE).write_text(json.dumps(kept), encoding="utf-8")
 
 
-def recall_search(study: StudyRun) -> StudyRun:
+def restore_search(study: StudyRun) -> StudyRun:
     """Return the run with the fits of its search in the plan, if the store has all of them.
 
     Otherwise it is returned as it is: a search that was interrupted, or of which a trial would have
@@ -690,8 +690,8 @@ def recall_search(study: StudyRun) -> StudyRun:
         return study
     searched = Searched(kept["trials"], 0, 0, (), kept["absent"])
     plan = (*study.plan, *search.outcome.planned.values())
-    recalled = replace(study, plan=plan, searched=searched)
-    return recalled if recalled.is_complete else study
+    restored = replace(study, plan=plan, searched=searched)
+    return restored if restored.is_complete else study
 
 
 def _list_points(study: StudyRun) -> list[dict[str, str]]:

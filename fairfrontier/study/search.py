@@ -33,7 +33,6 @@ from fairfrontier.study.config import (
     MethodRow,
     SearchConfig,
     StudyConfig,
-    ThenRow,
 )
 from fairfrontier.study.frontier import (
     KEYS,
@@ -644,35 +643,18 @@ def refuse_space(row: SearchedRow, resolver: Resolver) -> None:
         own = (row.method, row.row) if rule is None else (rule.method, rule)
         searched.append((*own, *row.dial))
     for method, given, name, dimension in searched:
-        around = _list_parameters(method, given, resolver)
-        for end, value in _list_ends(dimension):
+        around = resolver.read_preset(method, given.preset) | {
+            key: value[0] if isinstance(value, list) else value
+            for key, value in given.parameters.items()
+        }
+        for value in dimension.choices or (dimension.at(0.0), dimension.at(1.0)):
             refusal = _find_refusal(method, around, {name: value}, resolver)
             if refusal is not None:
                 raise ConfigError(
-                    f"conf/methods/{method}.yaml: space.{name}: {end} is {value!r}, which {method} "
+                    f"conf/methods/{method}.yaml: space.{name} has {value!r}, which {method} "
                     "refuses.",
-                    _name_mend(dimension, refusal),
+                    refusal.mend,
                 ) from refusal
-
-
-def _list_parameters(method: str, given: MethodRow | ThenRow, resolver: Resolver) -> dict[str, Any]:
-    """Return the parameters of a row, of lists the first values."""
-    preset = resolver.read_preset(method, given.preset)
-    listed = {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in given.parameters.items()
-    }
-    return {**preset, **listed}
-
-
-def _list_ends(dimension: Dimension) -> Iterator[tuple[str, Any]]:
-    """Yield the ends of a range, or the values of a list, as they are proposed."""
-    if dimension.choices is not None:
-        yield from (("a choice", value) for value in dimension.choices)
-        return
-    whole = isinstance(dimension.low, int) and isinstance(dimension.high, int)
-    for end, value in (("low", dimension.low), ("high", dimension.high)):
-        yield end, value if whole else dimension.read(float(value or 0))
 
 
 def _find_refusal(
@@ -692,9 +674,3 @@ def _find_refusal(
         else:
             return None
     return refusal
-
-
-def _name_mend(dimension: Dimension, refusal: ConfigError) -> str:
-    if "valid integer" in refusal.mend and dimension.choices is None:
-        return "Give low and high as whole numbers."
-    return refusal.mend

@@ -19,7 +19,7 @@ from fairfrontier.figure.frontier import (
     make_key,
     open_figure,
 )
-from fairfrontier.metrics.certificate.worst_move import Move, recall_last_moves
+from fairfrontier.metrics.certificate.worst_move import Move
 from fairfrontier.models.individual.budro.estimator import BuDRO
 from fairfrontier.models.prediction import check_features
 from fairfrontier.models.registry import METHODS
@@ -29,6 +29,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.similarity.kept import load_metric
 from fairfrontier.study.drawing import Picture, Scene, figure
+from papers.figure.last_move import list_last_moves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -191,7 +192,7 @@ def _evaluate(
     if isinstance(model, BuDRO) and model.n_estimators > 1 and request is not None:
         train = split.train
         metric = load_metric(request, scene.store, scene.home)
-        moves = recall_last_moves(model, train.X, train.y, metric, train.weight)
+        moves = list_last_moves(model, train.X, train.y, metric, train.weight)
     return Surface(title or label, probability, find_tilt(plane, probability), moves)
 
 

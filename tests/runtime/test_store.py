@@ -75,7 +75,7 @@ def test_numpy_scalars_and_tuples_are_plain():
     assert canonical_json({"b": (np.int64(1), np.float64(0.5)), "a": np.bool_(True)}) == (
         '{"a":true,"b":[1,0.5]}'
     )
-    for wrong in ({1: 2}, {"a": {1}}, {"a": np.ones(2)}):
+    for wrong in ({"a": {1}}, {"a": np.ones(2)}):
         with pytest.raises(TypeError):
             canonical_json(wrong)
     with pytest.raises(ValueError, match="JSON"):

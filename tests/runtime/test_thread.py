@@ -50,14 +50,6 @@ def test_one_block_runs_at_a_time():
     assert seen == ["first", "other"]
 
 
-@pytest.mark.parametrize("n", [0, -1])
-def test_no_thread_is_too_few(n):
-    with pytest.raises(ValueError, match="at least one thread"), limited_threads(n):
-        pass
-    with pytest.raises(ValueError, match="at least one thread"):
-        thread_environment(n)
-
-
 def test_the_environment_rules_a_new_process():
     code = (
         "import numpy, threadpoolctl; "

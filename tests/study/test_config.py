@@ -167,7 +167,7 @@ def test_a_study_is_frozen(home):
         (("frontier", "accuracy"), "acuracy", r"unknown measure.*Did you mean 'accuracy'"),
         (("frontier", "accuracy"), "selection_rate", r"no value is better"),
         (("frontier", "accuracy"), "rmse", r"is for regression labels.*a binary task.*accuracy"),
-        (("frontier", "fairness"), ["gap_rms"], r"without a group"),
+        (("frontier", "fairness"), ["gap_rms"], r"no value of all rows.*gap_rms:sex"),
         (("frontier", "fairness"), ["accuracy_spread:sex"], r"Write accuracy_spread\."),
         (("frontier", "fairness"), ["counterfactual_fairness:sex"], r"under counterfactuals"),
         (("frontier", "fairness"), ["gap_rms:sexe"], r"under groups.*Did you mean 'sex'"),

@@ -257,11 +257,6 @@ def bound_box(
     since d_Y has no slope at X itself; Adam makes ``steps`` steps at a ``rate`` that is a share of
     the box's width.
 
-    Raises
-    ------
-    ConfigError
-        For a budget below 0, or rows outside the box.
-
     Notes
     -----
     O(prices · steps · n) passes through the net. A local attack is no supremum: a small value
@@ -272,10 +267,6 @@ def bound_box(
     ----------
     M. Yurochkin, Y. Sun. SenSeI. ICLR 2021, (2.3) and Theorem 2.4.
     """
-    if min(budgets) < 0:
-        raise ConfigError(f"A budget of the certificate is {min(budgets)}.", "Give 0 or more.")
-    if np.any(low - 1e-9 > X) or np.any(high + 1e-9 < X):
-        raise ConfigError("Rows of the certificate lie outside its box.", "Widen the box.")
     width = high - low
     price = np.asarray(PRICES)[:, None, None]
     nets = Network.of([np.repeat(array, len(PRICES), axis=0) for array in network.arrays])

@@ -35,10 +35,10 @@ from fairfrontier.prepare.table.text import (
     read_start,
     read_text,
 )
+from fairfrontier.runtime.cached import Stamp, note_file, stamp
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.home import SHIPPED, read_path
-from fairfrontier.runtime.recall import Stamp, note_file, stamp
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
 

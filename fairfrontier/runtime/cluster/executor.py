@@ -13,7 +13,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -81,6 +81,11 @@ class Block:
         return self.X.nbytes + sum(each.nbytes for each in self.columns.values())
 
 
+# What makes a block of another, and further arguments for each of the blocks.
+Make = Callable[..., Block]
+Each = Sequence[tuple[Any, ...]] | None
+
+
 class Rows:
     """Rows in blocks of so many ``sizes``: the base of what holds them somewhere.
 
@@ -108,11 +113,7 @@ class Rows:
 
     @abstractmethod
     def derive(
-        self,
-        function: Callable[..., Block],
-        *arguments: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        width: int | None = None,
+        self, function: Make, *arguments: Any, each: Each = None, width: int | None = None
     ) -> Self:
         """Return the rows of blocks ``function(block, *each[number], *arguments)``.
 
@@ -188,11 +189,7 @@ class RowsHere(Rows):
         return [function(block, *arguments) for block in self.blocks]
 
     def derive(
-        self,
-        function: Callable[..., Block],
-        *arguments: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        width: int | None = None,
+        self, function: Make, *arguments: Any, each: Each = None, width: int | None = None
     ) -> Self:
         """Return the rows of other blocks; see `Rows`."""
         own = [()] * len(self.blocks) if each is None else each
@@ -201,28 +198,34 @@ class RowsHere(Rows):
         return type(self)(made, width or self.n_features)
 
     def together(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return the function's value of all blocks; see `Rows`."""
-        return [function(self.blocks, *arguments)]
+        """Return the function's value of an iterable of all blocks; see `Rows`."""
+        return [function(self._iterable, *arguments)]
 
     def make(self, function: Callable[..., Any], *arguments: Any) -> Team:
-        """Return what the function makes of all blocks; see `Rows`."""
-        return Team(function(self.blocks, *arguments))
+        """Return what the function makes of an iterable of all blocks; see `Rows`."""
+        return Team(function(self._iterable, *arguments))
+
+    @property
+    def _iterable(self) -> Iterable[Block]:
+        return self.blocks
 
 
-class LazyRows(Rows):
+class LazyRows(RowsHere):
     """Rows that Dask computes at every pass, by the scheduler of `computing_on`, block by block."""
 
     def __init__(self, blocks: Sequence[Any], sizes: Sequence[int], n_features: int) -> None:
-        super().__init__(sizes, n_features)
+        Rows.__init__(self, sizes, n_features)
         self.blocks = list(blocks)
 
-    def plan(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return what `map` computes as Delayed objects."""
+    def plan(self, function: Callable[..., Any], *arguments: Any, each: Each = None) -> list[Any]:
+        """Return what `map` or `derive` computes as Delayed objects."""
         import dask
 
-        lazy = dask.delayed(function, pure=False)
-        shared = [dask.delayed(argument, traverse=False) for argument in arguments]
-        return [lazy(block, *shared) for block in self.blocks]
+        lazy, whole = dask.delayed(function, pure=False), partial(dask.delayed, traverse=False)
+        shared = [*map(whole, arguments)]
+        own = [()] * len(self.blocks) if each is None else each
+        pairs = zip(self.blocks, own, strict=True)
+        return [lazy(block, *map(whole, mine), *shared) for block, mine in pairs]
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return the function's value of every block; see `Rows`."""
@@ -239,22 +242,10 @@ class LazyRows(Rows):
         return fold(numbered, len(terms), dask.delayed(_add, pure=False))[0][2].compute()
 
     def derive(
-        self,
-        function: Callable[..., Block],
-        *arguments: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        width: int | None = None,
+        self, function: Make, *arguments: Any, each: Each = None, width: int | None = None
     ) -> Self:
         """Return the rows of other blocks, made again at every pass; see `Rows`."""
-        import dask
-
-        lazy = dask.delayed(function, pure=False)
-        shared = [dask.delayed(argument, traverse=False) for argument in arguments]
-        own = [()] * len(self.blocks) if each is None else each
-        made = [
-            lazy(block, *(dask.delayed(value, traverse=False) for value in mine), *shared)
-            for block, mine in zip(self.blocks, own, strict=True)
-        ]
+        made = self.plan(function, *arguments, each=each)
         return type(self)(made, self.sizes, width or self.n_features)
 
     def __iter__(self) -> Iterator[Block]:
@@ -264,13 +255,9 @@ class LazyRows(Rows):
         for block in self.blocks:
             yield dask.compute(block)[0]
 
-    def together(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return the function's value of an iterable of all blocks; see `Rows`."""
-        return [function(self, *arguments)]
-
-    def make(self, function: Callable[..., Any], *arguments: Any) -> Team:
-        """Return what the function makes of an iterable of all blocks; see `Rows`."""
-        return Team(function(self, *arguments))
+    @property
+    def _iterable(self) -> Iterable[Block]:
+        return self
 
 
 class WorkerTeam(Team):
@@ -390,11 +377,7 @@ class WorkerRows(Rows):
         return fold(list(found), n)[0][2]
 
     def derive(
-        self,
-        function: Callable[..., Block],
-        *arguments: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        width: int | None = None,
+        self, function: Make, *arguments: Any, each: Each = None, width: int | None = None
     ) -> Self:
         """Return the rows of other blocks, on the same workers; see `Rows`."""
         own = [[() if each is None else each[k] for k in mine] for mine in self.numbers]

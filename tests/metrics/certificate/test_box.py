@@ -7,7 +7,6 @@ from fairfrontier.metrics.certificate.certificate import bound_box, bound_part, 
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.neural.network import Network, forward
 from fairfrontier.models.prediction import predict_part
-from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.similarity.fair_metric import FairMetric
 from tests.models.tables import make_split
 
@@ -81,10 +80,3 @@ def test_a_net_of_the_box_logits_agrees_with_its_probabilities():
     centred = np.stack([-np.log(p / (1 - p)) / 2, np.log(p / (1 - p)) / 2], axis=1)
     rows = certify_rows(centred, np.zeros((2, 1)), 1.0)
     assert rows.value == pytest.approx(np.mean((logits[0] - logits[1]) ** 2))
-
-
-@pytest.mark.parametrize(("budget", "top", "told"), [(-1.0, 9.0, "budget"), (1.0, 0.0, "outside")])
-def test_what_cannot_be_is_said(budget, top, told):
-    X = np.ones((3, 2))
-    with pytest.raises(ConfigError, match=told):
-        bound(linear_net(np.ones(2)), X, ignoring(2, []), [budget], np.zeros(2), np.full(2, top))

@@ -115,5 +115,3 @@ def test_pairs_say_what_differs_and_what_was_decided():
     assert second.before == "yes with probability 0.25"
     assert [c.before for c in second.changes] == ["clerk", "missing"]
     assert [(c.column, c.after) for c in second.changes] == [("job", "cook"), ("age", "40")]
-    with pytest.raises(ConfigError, match="3 rows"):
-        describe_moves(moves, part, predicted, shown.head(3), 1.0)

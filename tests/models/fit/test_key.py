@@ -186,28 +186,6 @@ def test_a_kernel_moves_the_methods_that_run_it(copy, quick, file, moved):
     assert find_moved(copy, file, text, f"{text}\n\ndef added(): ...\n") == moved
 
 
-@pytest.mark.parametrize(
-    "old", ["models.individual.budro.search", "models.registry", "runtime.arrays"]
-)
-def test_a_renamed_module_moves_no_method(copy, tmp_path, quick, old):
-    before = digest_methods(copy)
-    root = tmp_path / "copy"
-    shutil.copytree(copy, root)
-    parent, _, name = old.rpartition(".")
-    place = root / "fairfrontier" / Path(*old.split("."))
-    place.with_suffix(".py").rename(place.with_name("renamed.py"))
-    whole = re.compile(rf"\bfairfrontier\.{re.escape(old)}\b")
-    part = re.compile(rf"\bfrom fairfrontier\.{re.escape(parent)} import {name}\n")
-    for path in root.rglob("*.py"):
-        text = whole.sub(f"fairfrontier.{parent}.renamed", path.read_text())
-        if part.search(text):
-            text = part.sub(f"from fairfrontier.{parent} import renamed\n", text)
-            text = re.sub(rf"\b{name}\.", "renamed.", text)
-        path.write_text(text)
-    within = tuple(whole.sub(f"fairfrontier.{parent}.renamed", each) for each in WITHIN)
-    assert digest_methods(root, within) == before
-
-
 def test_what_computes_below_is_there():
     for module in (*WITHIN, *WITHOUT):
         assert source._find(module, ROOT), module

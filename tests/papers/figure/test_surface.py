@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier import learn
-from fairfrontier.metrics.certificate.worst_move import recall_last_moves
 from fairfrontier.models.fit.fitting import fit
 from fairfrontier.models.fit.group import KIND, load_split
 from fairfrontier.models.fit.key import key
@@ -24,6 +23,7 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study.check import load_study
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.resolve import expand
+from papers.figure.last_move import list_last_moves
 from papers.figure.surface import ARROWS, GRID, Plane, draw_surfaces, find_tilt, refuse_features
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -134,7 +134,7 @@ def test_arrows_are_the_moves_of_the_last_round_that_add_most(scene, picture, mo
     folder = scene.store.path(KIND, key(group, scene.store, ROOT))
     train = load_split(group, group.members[0], ROOT).train
     metric = learn("subspace", load_split(group, group.members[0], ROOT), regress=[])
-    moved = recall_last_moves(load_model(folder / "model-0"), train.X, train.y, metric)
+    moved = list_last_moves(load_model(folder / "model-0"), train.X, train.y, metric)
     told = f"{min(ARROWS, len(moved))} of {len(moved)} moves of the last round"
     assert picture.alt.count("moves of the last round") == 1
     assert told in picture.alt

@@ -12,7 +12,7 @@ from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import search
 from fairfrontier.study.config import RunOptions
-from fairfrontier.study.run import SEARCH, recall_search, start_study
+from fairfrontier.study.run import SEARCH, restore_search, start_study
 from tests.project import make_project
 
 STUDY = """
@@ -138,4 +138,4 @@ def test_a_search_with_a_failed_trial_is_not_kept(tmp_path, monkeypatch):
 
 def test_a_study_without_a_search_has_none_to_recall(tmp_path):
     run = start(make_project(tmp_path))
-    assert recall_search(run) is run
+    assert restore_search(run) is run

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fairfrontier import create, learn, load
-from fairfrontier.metrics.certificate import worst_move
-from fairfrontier.metrics.certificate.worst_move import recall_last_moves
 from fairfrontier.models.registry import load_model
 from fairfrontier.runtime.errors import ConfigError
+from papers.figure import last_move
+from papers.figure.last_move import list_last_moves
 from tests.models.individual.budro.problems import find_optimum
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ def train(rows, **changes):
 @pytest.mark.parametrize("budget", [0.0, 0.01, 0.3, 100.0])
 def test_the_map_is_optimal_against_the_model_of_one_round_less(rows, budget):
     X, y, metric = rows
-    found = recall_last_moves(train(rows, budget=budget), *rows)
+    found = list_last_moves(train(rows, budget=budget), *rows)
     loss = -np.log(train(rows, budget=budget, n_estimators=5).predict_proba(X))
     own = loss[np.arange(60), y]
     best = find_optimum(metric.embed(X), y, loss, budget)
@@ -49,7 +49,7 @@ def test_the_map_is_optimal_against_the_model_of_one_round_less(rows, budget):
 
 def test_it_is_what_training_met_and_survives_storage(rows, tmp_path):
     model = train(rows, budget=0.05)
-    found = recall_last_moves(model, *rows)
+    found = list_last_moves(model, *rows)
     before = train(rows, budget=0.05, n_estimators=5).predict_proba(rows[0])
     own = -np.log(before[np.arange(60), rows[1]]).mean()
     assert own + sum(each.carries for each in found) == pytest.approx(
@@ -60,8 +60,8 @@ def test_it_is_what_training_met_and_survives_storage(rows, tmp_path):
     )
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert recall_last_moves(loaded, *rows) == found
-    assert recall_last_moves(loaded, *rows, np.full(60, 3.0)) == found
+    assert list_last_moves(loaded, *rows) == found
+    assert list_last_moves(loaded, *rows, np.full(60, 3.0)) == found
 
 
 def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, monkeypatch):
@@ -72,7 +72,7 @@ def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, mon
         create("budro", **told, n_estimators=rounds).fit(X, y, metric=metric, sample_weight=weight)
         for rounds in (6, 5)
     )
-    found = recall_last_moves(model, *rows, weight)
+    found = list_last_moves(model, *rows, weight)
     loss, mass = -np.log(before.predict_proba(X)), weight / weight.sum()
     best = find_optimum(metric.embed(X), y, loss, 0.05, mass=mass)
     assert loss[np.arange(60), y] @ mass + sum(each.carries for each in found) == pytest.approx(
@@ -82,14 +82,12 @@ def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, mon
     for each in found:
         left[each.row] -= each.mass
     assert left.min() > -1e-9
-    monkeypatch.setattr(worst_move, "BLOCK", 16)
-    assert recall_last_moves(model, *rows, weight) == found
+    monkeypatch.setattr(last_move, "BLOCK", 16)
+    assert list_last_moves(model, *rows, weight) == found
 
 
 def test_entropy_spreads_moves_and_masses_still_add_up(rows):
-    found = recall_last_moves(
-        train(rows, budget=0.05, solver="sinkhorn", entropy_weight=0.05), *rows
-    )
+    found = list_last_moves(train(rows, budget=0.05, solver="sinkhorn", entropy_weight=0.05), *rows)
     assert len(found) > 60
     assert sum(each.mass for each in found) <= 1 + 1e-9
     assert sum(each.mass * each.distance for each in found) == pytest.approx(0.05, rel=1e-3)
@@ -97,4 +95,4 @@ def test_entropy_spreads_moves_and_masses_still_add_up(rows):
 
 def test_one_round_moved_nothing(rows):
     with pytest.raises(ConfigError, match="one round"):
-        recall_last_moves(train(rows, n_estimators=1), *rows)
+        list_last_moves(train(rows, n_estimators=1), *rows)

@@ -25,7 +25,7 @@ def note_file(path: Path) -> None:
         noted.setdefault(path.absolute(), stamp(path))
 
 
-def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def cached_by_files(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Cache a function's results by its hashable arguments until a file noted meanwhile changes.
 
     A file that `note_file` noted in the thread of the call has changed if its time, size or inode

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from fairfrontier.runtime.cached import cached_by_files, note_file
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.recall import note_file, recall
 from fairfrontier.runtime.store import hash_file
 
 
@@ -17,7 +17,7 @@ def calls():
 
 @pytest.fixture
 def read(calls):
-    @recall
+    @cached_by_files
     def read(path, *, times=1):
         calls.append(path)
         return (read_yaml(path), hash_file(path.with_suffix(".csv"))) * times
@@ -61,7 +61,7 @@ def test_a_fault_is_not_kept(tmp_path, read, calls):
 
 
 def test_a_folder_changes_with_its_files(tmp_path):
-    @recall
+    @cached_by_files
     def count():
         note_file(tmp_path)
         return len(list(tmp_path.iterdir()))
@@ -72,7 +72,7 @@ def test_a_folder_changes_with_its_files(tmp_path):
 
 
 def test_what_is_recalled_within_another_hangs_on_its_files(tmp_path, read):
-    @recall
+    @cached_by_files
     def outer(path):
         return read(path)[0]["a"]
 
