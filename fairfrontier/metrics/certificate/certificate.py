@@ -16,7 +16,7 @@ from fairfrontier.models.neural.network import Adam, Network, forward, input_gra
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.similarity.fair_metric import FairMetric
 
@@ -82,7 +82,7 @@ def certify_rows(
     ConfigError
         When the budget is below 0 or infinite, or no row has a positive weight.
     DataError
-        For weights that are negative or not finite, or logits or rows that are not finite.
+        For weights that are negative or not finite.
 
     Notes
     -----
@@ -105,12 +105,6 @@ def certify_rows(
             "No row of the certificate has a positive weight.", "Give some rows a weight above 0."
         )
     outputs, points = (np.asarray(values, dtype=np.float64)[kept] for values in (logits, z))
-    for name, values in (("logits", outputs), ("embedded rows", points)):
-        if not np.isfinite(values).all():
-            raise DataError(
-                f"The {name} of the certificate are not all finite.",
-                "Correct or drop the rows whose features or scores are missing or infinite.",
-            )
     pairs = _Pairs(outputs, points, mass[kept] / mass[kept].sum())
     stay, best = np.arange(pairs.n), pairs.farthest()
     if budget == 0:
@@ -679,7 +673,7 @@ def trace_gap(
     ConfigError
         For a budget below 0 or infinite, or without a row of positive weight.
     DataError
-        For weights that are negative or not finite, or losses that are not finite.
+        For weights that are negative or not finite.
 
     Notes
     -----
@@ -712,11 +706,6 @@ def trace_gap(
     if not order.size:
         raise ConfigError(
             "No row of the certificate has a positive weight.", "Give some rows a weight above 0."
-        )
-    if not np.isfinite(np.asarray(losses)[order]).all():
-        raise DataError(
-            "The losses of the certificate are not all finite.",
-            "Certify a model whose predictions are numbers on every row.",
         )
     new = np.append(True, np.any(content[order[1:]] != content[order[:-1]], axis=1))
     weight = weight[order]
