@@ -50,7 +50,6 @@ from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.rows import read_table
-from fairfrontier.runtime.cached import Stamp, stamp
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store

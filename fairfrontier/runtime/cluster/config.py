@@ -158,7 +158,7 @@ class ClusterConfig(Model):
                     raise fault(f"options: there is no key {name!r} here", mend)
             if not str(self.options.get("protocol", "ucx")).startswith("ucx"):
                 # Others can be encrypted, and would not be.
-                raise fault("options.protocol is none of ucx", "Write ucx, or leave it out.")
+                raise fault("options.protocol: it is none of ucx", "Write ucx, or leave it out.")
         return self
 
 
