@@ -34,8 +34,7 @@ from fairfrontier.models.individual.budget import measure_spread
 from fairfrontier.models.prediction import Prediction, predict_part, task_of
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.model import PostProcessed
-from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.text import VersionRule
+from fairfrontier.prepare.config.dataset import VersionRule, read_dataset
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.row import refuse_versions
 from fairfrontier.prepare.split import PART_NAMES, Part, Split

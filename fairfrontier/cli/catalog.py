@@ -9,8 +9,13 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
-from fairfrontier.prepare.config.text import EncoderConfig, Swap, Terms
+from fairfrontier.prepare.config.dataset import (
+    DatasetConfig,
+    EncoderConfig,
+    Swap,
+    Terms,
+    read_dataset,
+)
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.study.config import DEFAULT_PROFILE, MethodFile, StudyConfig

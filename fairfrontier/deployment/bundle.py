@@ -21,7 +21,7 @@ from fairfrontier.models.persistence import reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import number_cells
 from fairfrontier.models.thresholds.model import PostProcessed
-from fairfrontier.prepare.config.text import WORDS
+from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import Cells, as_levels

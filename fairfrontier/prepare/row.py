@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, TypeAdapter
 
-from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.dataset import WORDS, DatasetConfig
 from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Condition, Unseen
-from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.encoder import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.loader import FittedTable
@@ -197,7 +196,6 @@ class RowEncoder:
             "unseen": self.unseen,
         }
         if isinstance(last, TextBlock):
-            assert last.encoder is not None  # noqa: S101
             save_encoder(last.encoder, folder / TEXT)
             plain["text"] = {"column": last.column, "names": list(last.names)}
         else:

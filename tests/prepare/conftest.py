@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from fairfrontier.prepare import loader
-from fairfrontier.prepare.config.dataset import check_columns, read_dataset
-from fairfrontier.prepare.config.text import Swap, Terms
+from fairfrontier.prepare.config.dataset import Swap, Terms, check_columns, read_dataset
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.rows import keep_rows
 from fairfrontier.prepare.text.corpus import read_corpus

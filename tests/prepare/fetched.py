@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.config.dataset import PinnedFile, read_dataset, read_encoder
 from fairfrontier.prepare.config.section import SourceFile
-from fairfrontier.prepare.config.text import PinnedFile, read_encoder
 from fairfrontier.prepare.source.fetch import fetch, find
 from fairfrontier.runtime.errors import UnreachableError
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fairfrontier.prepare.config.text import EncoderConfig, read_encoder
+from fairfrontier.prepare.config.dataset import EncoderConfig, read_encoder
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from fairfrontier.prepare.source.fetch import fetch
 from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress

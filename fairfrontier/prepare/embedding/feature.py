@@ -166,42 +166,36 @@ def _as_text(ids: Sequence[Any]) -> pd.Index:
     return pd.Index([str(level_text(value)) for value in ids], dtype=object)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TextBlock(Block):
     """The vectors that an encoder makes of texts, as float64."""
 
-    encoder: TextEncoder | None = None
+    encoder: TextEncoder
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the vectors, shape (n_samples, dimension)."""
-        assert self.encoder is not None  # noqa: S101
         return self.encoder.encode(column.tolist()).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SuppliedBlock(Block):
     """The vectors that a user supplies, looked up by the row numbers of the table."""
 
-    vectors: np.ndarray | None = None
-    rows: pd.Index | None = None
+    vectors: np.ndarray
+    rows: pd.Index
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the vectors, shape (n_samples, dimension)."""
-        assert self.vectors is not None and self.rows is not None  # noqa: S101, PT018
         return self.vectors[self.rows.get_indexer(column.index)].astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """How the texts of a split become features: the block for their column, and its digest.
-
-    ``encoder`` is fitted, or None where the vectors are the user's.
-    """
+    """How the texts of a split become features: the block for their column, and its digest."""
 
     name: str
     digest: str
-    block: Block
-    encoder: TextEncoder | None
+    block: TextBlock | SuppliedBlock
 
 
 def fit_text(
@@ -231,7 +225,7 @@ def fit_text(
         names = _name_columns(column, vectors.shape[1])
         supplied = SuppliedBlock(column, names, vectors=vectors, rows=kept)
         name = f"{SUPPLIED}{path.name}"
-        return TextFeatures(name, digest_text(feature, home, file), supplied, None)
+        return TextFeatures(name, digest_text(feature, home, file), supplied)
     encoder = choose_encoder(
         determine_encoder(feature.encoder, home, progress),
         home=home,
@@ -243,7 +237,7 @@ def fit_text(
     encoder.encode(used[column].tolist(), progress)
     names = _name_columns(column, encoder.dimension)
     block = TextBlock(column, names, encoder=encoder)
-    return TextFeatures(encoder.name, digest_text(feature, home, file), block, encoder)
+    return TextFeatures(encoder.name, digest_text(feature, home, file), block)
 
 
 def digest_text(feature: TextFeature, home: Path, file: Path) -> str:
@@ -342,7 +336,7 @@ def add_versions(
     ``frame`` has the rows of the part, with the column of texts.
     """
     config = request.config
-    if text.encoder is None or config.text is None:
+    if not isinstance(text.block, TextBlock) or config.text is None:
         return part
     column = config.text.column
     (columns,) = encoder.spans([column])[column]
@@ -354,7 +348,7 @@ def add_versions(
             part.groups,
             columns,
             make_versions(name, rule, texts, part.ids, cast(PartName, part.name), seed),
-            text.encoder,
+            text.block.encoder,
         )
         for name, rule in config.text.versions.items()
     }

@@ -69,10 +69,8 @@ def name_member(archive: zipfile.ZipFile, path: Path, limit: int) -> str | None:
 
 
 @contextmanager
-def open_member(
-    archive: zipfile.ZipFile, name: str, path: Path, limit: int = LIMIT_BYTES
-) -> Iterator[IO[bytes]]:
-    """Open a member of a zip archive for reading, of at most ``limit`` bytes.
+def open_member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[IO[bytes]]:
+    """Open a member of a zip archive for reading, of at most ``LIMIT_BYTES``.
 
     Nothing is extracted, so the member's name cannot lead outside a folder; zipfile reads no more
     than the archive states.
@@ -83,10 +81,10 @@ def open_member(
         raise DataError(
             f"{path} holds no file {name}.", nearest(name, archive.namelist()[:1000])
         ) from None
-    if info.file_size > limit:
+    if info.file_size > LIMIT_BYTES:
         raise DataError(
             f"{name} in {path} claims {info.file_size / 1e9:.1f} GB unpacked, and "
-            f"{limit / 1e9:.1f} GB is the most that is unpacked.",
+            f"{LIMIT_BYTES / 1e9:.1f} GB is the most that is unpacked.",
             "If it really is that large, unpack it yourself and name the file.",
         )
     if info.flag_bits & 1:

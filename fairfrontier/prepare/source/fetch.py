@@ -180,8 +180,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
         _log.info("Fetching %s from %s.", name, origin.package or origin.url)
         try:
             if origin.file is None:
-                url = str(origin.url)
-                return _download(url, cache, name, sha256, origin, progress)
+                return _download(str(origin.url), cache, sha256, origin, progress)
             archive = _fetch_archive(origin, home, progress)
             return _extract(archive, origin, cache, sha256)
         except DataError as error:
@@ -210,9 +209,7 @@ def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
 
     def make() -> Path:
         if origin.package is None:
-            url = str(origin.url)
-            name = clean_name(urlsplit(url).path)
-            return _download(url, cache, name, sha256, origin, progress)
+            return _download(str(origin.url), cache, sha256, origin, progress)
         return _fetch_wheel(origin, cache, progress)
 
     return _keep(cache, sha256, make)
@@ -225,21 +222,19 @@ def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
     address = urlsplit(url)
     if address.scheme == "file":
         return _copy_file(Path(url2pathname(address.path)), cache, sha256)
-    name = clean_name(address.path)
     try:
-        return _download(url, cache, name, sha256, origin, progress)
+        return _download(url, cache, sha256, origin, progress)
     except UnreachableError as refused:
         _log.info("%s Now pip fetches it.", refused.fault)
         with drafting(cache) as work:
             return _copy_file(download_wheel(package, sha256, work), cache, sha256)
 
 
-def _download(
-    url: str, cache: Path, name: str, sha256: str, origin: Origin, progress: Progress
-) -> Path:
+def _download(url: str, cache: Path, sha256: str, origin: Origin, progress: Progress) -> Path:
     # httpx takes a tenth of a second to import, and most runs fetch nothing.
     from fairfrontier.prepare.source.download import download
 
+    name = clean_name(urlsplit(url).path)
     return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
 
 

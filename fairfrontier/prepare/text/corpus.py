@@ -9,17 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.text import (
+from fairfrontier.prepare.config.dataset import (
     GAP,
     MASK,
     PREFIX,
     TERMS,
     WORDS,
+    DatasetConfig,
     Mask,
     Terms,
     Text,
@@ -34,10 +35,6 @@ from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, near
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.version import version
-
-# Heavy modules are imported where they are used.
-if TYPE_CHECKING:
-    from fairfrontier.prepare.config.dataset import DatasetConfig
 
 
 def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.dataset import GAP, Swap, Terms, VersionRule, lower, name_word
 from fairfrontier.prepare.config.section import PartName
-from fairfrontier.prepare.config.text import GAP, Swap, Terms, VersionRule, lower, name_word
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 
 EXCERPT = 30

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.prepare.config.text import Text, VersionRule, resolve_vocabulary
+from fairfrontier.prepare.config.dataset import Text, VersionRule, resolve_vocabulary
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.prepare.config.text import Swap, Terms
+from fairfrontier.prepare.config.dataset import Swap, Terms
 from fairfrontier.runtime.errors import ConfigError
 from tests.prepare.conftest import read_vocabulary
 

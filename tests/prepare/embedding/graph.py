@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairfrontier.prepare.config.text import EncoderConfig
+from fairfrontier.prepare.config.dataset import EncoderConfig
 from tests.prepare.embedding.sentence import SENTENCES
 
 INT64, FLOAT, BOOL = 7, 1, 9

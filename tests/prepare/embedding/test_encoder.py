@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from fairfrontier.prepare.config.text import read_encoder
+from fairfrontier.prepare.config.dataset import read_encoder
 from fairfrontier.prepare.embedding import encoder as module
 from fairfrontier.prepare.embedding.encoder import (
     LatentSemantic,

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier import load
-from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.text import Text
+from fairfrontier.prepare.config.dataset import Text, read_dataset
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.text import corpus
 from fairfrontier.prepare.text.corpus import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.text import lower, name_word
+from fairfrontier.prepare.config.dataset import lower, name_word
 from fairfrontier.prepare.text.version import find_words, match_case
 
 WORDS = ("gay", "african", "african american", "old", "older", "ma'am", "käse")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.text import Swap, Terms, VersionRule
+from fairfrontier.prepare.config.dataset import Swap, Terms, VersionRule
 from fairfrontier.prepare.text.version import (
     AS_WRITTEN,
     SWAPPED,
