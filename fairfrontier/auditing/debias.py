@@ -346,17 +346,16 @@ def check_sample(sample: Sample, config: DebiasConfig) -> None:
         )
     parts = ["that thresholds are fitted on", "that is held out"]
     for part, which in enumerate(parts if config.holdout > 0 else parts[:1]):
-        for what, counted in (("row", sample.counts), ("weight", sample.weights)):
-            empty = counted[part] <= 0
-            if empty.any():
-                group = int(empty.argmax())
-                has = int(sample.counts[:, group].sum())
-                raise DataError(
-                    f"{path}: the group {names[group]} has {has} {'row' if has == 1 else 'rows'}, "
-                    f"but no {what} in the part {which}.",
-                    "Merge small groups in the table, give their rows a positive weight, or fit "
-                    "on all rows with --holdout 0.",
-                )
+        empty = sample.weights[part] <= 0
+        if empty.any():
+            group = int(empty.argmax())
+            has = int(sample.counts[:, group].sum())
+            raise DataError(
+                f"{path}: the group {names[group]} has {has} {'row' if has == 1 else 'rows'}, "
+                f"but no row of positive weight in the part {which}.",
+                "Merge small groups in the table, give their rows a positive weight, or fit on all "
+                "rows with --holdout 0.",
+            )
 
 
 class Fit(NamedTuple):

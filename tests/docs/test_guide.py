@@ -28,10 +28,10 @@ EXAMPLE = re.compile(r"(python|yaml|\{code-cell\}|\{(yaml-reference|registered-f
 SHOWN = re.compile(r"^```\{registered-figure\} (\w+) ([\w-]+)\n(.+)\n```$", re.M)
 # A package can be called as its verb, which stands in a module of another name.
 VERBS = {
-    "audit": "audit.verb.audit",
-    "debias": "debias.debiasing.fit_debiasing",
-    "evaluate": "evaluate.verb.evaluate",
-    "monitor": "monitor.monitoring.run_monitor",
+    "audit": "auditing.audit.audit",
+    "debias": "auditing.debias.fit_debiasing",
+    "evaluate": "metrics.verb.evaluate",
+    "monitor": "deployment.monitoring.run_monitor",
 }
 
 # The methods' classes and their bases, by name.
