@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.rate import TNR, TPR
+from fairfrontier.models.group import number_cells
 from fairfrontier.models.persistence import reading
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.thresholds.base import number_cells
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER

@@ -35,9 +35,8 @@ from fairfrontier.figure.frontier import (
     shorten,
 )
 from fairfrontier.models.base import Regressor
-from fairfrontier.models.baseline.gbdt_regression import GBDTRegression
+from fairfrontier.models.baseline.gbdt import GBDTRegression, Project
 from fairfrontier.models.baseline.linear import Linear
-from fairfrontier.models.baseline.project import Project
 from fairfrontier.models.individual.budro.estimator import BuDRO
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.models.tree.boosting import BoostedTrees

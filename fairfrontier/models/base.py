@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.models.group import Codes, SensitiveFeatures, is_coded
-from fairfrontier.models.objective import Objective, choose_cut
+from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.persistence import State, read_state, restoring, write_state
 from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.arrays import to_host, to_numpy
@@ -500,6 +500,13 @@ class Classifier(ClassifierMixin, Estimator):
             codes = np.argmax(probability, axis=1)
         labels: np.ndarray = self.classes_[codes]
         return labels
+
+    def check_objective(self) -> None:
+        """Raise ConfigError for an ``objective`` that the method cannot serve."""
+        objective: Any = vars(self)["objective"]
+        known = not isinstance(objective, str) or objective in self.objectives
+        self.require("objective", known, f"{', '.join(self.objectives)} or costs")
+        read_costs(objective)
 
     def tune_cut(
         self, score: np.ndarray, y: np.ndarray, weight: np.ndarray, objective: Objective

@@ -1,20 +1,40 @@
-"""Sensitive features as they are given to estimators, and their codes."""
+"""Sensitive features as they are given to estimators, their codes, and bounds on groups' rates."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Literal, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, InputError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 
 # Columns of sensitive features, by number or, of frames, by name; None for all of them.
 Attributes = int | str | list[int] | list[str] | None
+Criterion = Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"]
+# The labels among which a criterion compares the groups' rates of decision 1; None for all rows.
+EVENTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
+    {
+        "parity": (None,),
+        "equal_opportunity": (1,),
+        "predictive_equality": (0,),
+        "equalized_odds": (0, 1),
+    }
+)
+# Up to this many combinations of levels, groups are numbered by counting.
+MOST_CELLS = 1 << 20
+
+
+def check_bound(model: Any) -> None:
+    """Raise ConfigError for an invalid criterion or bound of an estimator."""
+    model.require("criterion", model.criterion in EVENTS, " or ".join(EVENTS))
+    model.require("bound", 0 <= model.bound <= 1, "a number from 0 to 1")
 
 
 class Codes(np.ndarray):
@@ -221,3 +241,37 @@ def take_attribute(groups: Any, attribute: int | str) -> np.ndarray:
     if isinstance(attribute, int) and attribute < 0:
         attribute += codes.shape[1]
     return codes[:, find_columns(groups if hasattr(groups, "names") else codes, attribute)[0]]
+
+
+def choose_columns(groups: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """Return the chosen columns of ``groups`` as a matrix; None chooses all."""
+    matrix = read_groups(groups)
+    if attributes is None:
+        return matrix
+    return matrix[:, find_columns(groups if groups.ndim == 2 else matrix, attributes)]
+
+
+def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows of a matrix of codes in ascending order, and the code of each row.
+
+    O(n) by counting where the columns combine to at most ``MOST_CELLS`` rows; else a sort.
+    """
+    if matrix.shape[0] and matrix.min() >= 0:
+        sizes = tuple(int(size) + 1 for size in matrix.max(axis=0))
+        if math.prod(sizes) <= MOST_CELLS:
+            flat = np.ravel_multi_index(tuple(matrix.T), sizes)
+            present = np.bincount(flat, minlength=math.prod(sizes)) > 0
+            cells = np.column_stack(np.unravel_index(np.flatnonzero(present), sizes))
+            return cells, (np.cumsum(present) - 1)[flat]
+    cells, codes = np.unique(matrix, axis=0, return_inverse=True)
+    return cells, codes.reshape(-1).astype(np.int64)
+
+
+def number_groups(groups: Any, attributes: Attributes) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `number_cells` does of the chosen columns; DataError for one group alone."""
+    cells, codes = number_cells(choose_columns(groups, attributes))
+    if len(cells) < 2:
+        raise DataError(
+            "All training rows are in one group.", "Name an attribute with two groups or more."
+        )
+    return cells, codes

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.models.baseline.learner import explain_refusal
+from fairfrontier.models.baseline.ensemble import explain_refusal
 from fairfrontier.runtime.errors import (
     ClusterError,
     ConfigError,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairfrontier.models.tree.rate_game import EVENTS
+from fairfrontier.models.group import EVENTS
 from fairfrontier.prepare.split import Part, Split
 
 

@@ -23,14 +23,12 @@ from fairlearn.reductions import (
 from sklearn.dummy import DummyClassifier
 
 from fairfrontier.models.base import Classifier
-from fairfrontier.models.baseline.learner import make_learner, pack_classifiers, unpack_classifiers
-from fairfrontier.models.group import Attributes
-from fairfrontier.models.objective import Objective, read_costs, weigh_rows
+from fairfrontier.models.baseline.ensemble import make_learner, pack_classifiers, unpack_classifiers
+from fairfrontier.models.group import Attributes, Criterion, check_bound, number_groups
+from fairfrontier.models.objective import Objective, weigh_rows
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import choose_columns, number_cells
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
 
 CONSTRAINTS: Mapping[str, type[UtilityParity]] = MappingProxyType(
@@ -181,9 +179,7 @@ class Reductions(Classifier):
 
     learner: str = "linear"
     learner_parameters: Mapping[str, Any] | None = None
-    criterion: Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"] = (
-        "parity"
-    )
+    criterion: Criterion = "parity"
     objective: Objective = "accuracy"
     bound: float = 0.05
     attributes: Attributes = None
@@ -196,12 +192,9 @@ class Reductions(Classifier):
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters, those of the learner included."""
-        self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
+        check_bound(self)
+        self.check_objective()
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
-        known = not isinstance(self.objective, str) or self.objective in self.objectives
-        self.require("objective", known, "accuracy, balanced_accuracy or costs")
-        read_costs(self.objective)
-        self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
         self.require("max_iter", self.max_iter >= 1, "1 or more")
         self.require("grid_size", self.grid_size >= 2, "2 or more")
         self.require("tolerance", 0 < self.tolerance < np.inf, "a finite number above 0")
@@ -223,11 +216,7 @@ class Reductions(Classifier):
         """
         self.check()
         X, codes = self.validate_training(X, y, sensitive_features)
-        cells, group = number_cells(choose_columns(sensitive_features, self.attributes))
-        if len(cells) < 2:
-            raise DataError(
-                "All training rows are in one group.", "Name an attribute with two groups or more."
-            )
+        _, group = number_groups(sensitive_features, self.attributes)
         constraint = CONSTRAINTS[self.criterion](difference_bound=self.bound / 2)
         gain = weigh_rows(self.objective, codes, np.ones(len(codes))) * len(codes)
         costs = {"fp": gain[codes == 0][0], "fn": gain[codes == 1][0]}

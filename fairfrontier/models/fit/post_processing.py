@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier.models.base import Estimator
 from fairfrontier.models.fit.training import fill_part, map_parts
+from fairfrontier.models.group import number_cells
 from fairfrontier.models.prediction import (
     Prediction,
     Variants,
@@ -22,7 +23,7 @@ from fairfrontier.models.prediction import (
     predict_rows,
     predict_variants,
 )
-from fairfrontier.models.thresholds.base import PostProcessor, number_cells, score_part
+from fairfrontier.models.thresholds.base import PostProcessor, score_part
 from fairfrontier.models.thresholds.model import PostProcessed, fit_processor, require_calibration
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import Block

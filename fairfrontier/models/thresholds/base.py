@@ -20,7 +20,7 @@ from fairfrontier.models.base import (
     explaining,
     training_weight,
 )
-from fairfrontier.models.group import Attributes, Codes, find_columns, read_groups
+from fairfrontier.models.group import Attributes, Codes, choose_columns, number_cells
 from fairfrontier.models.thresholds.rule import FittedRule, measure_rates
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
@@ -41,8 +41,6 @@ TURN = (
     "Turn them around if lower scores mean that label 1 is more likely (1 - score of "
     "probabilities, else -score), or name the other level as the positive one."
 )
-# Up to this many combinations of levels, groups are numbered by counting.
-MOST_CELLS = 1 << 20
 
 
 class PostProcessor(Classifier):
@@ -292,30 +290,6 @@ def as_column(X: Any) -> Any:
     """Return scores as one column; a matrix is returned unchanged."""
     scores = X if hasattr(X, "ndim") else np.asarray(X)
     return to_numpy(scores)[:, None] if scores.ndim == 1 else scores
-
-
-def choose_columns(groups: np.ndarray, attributes: Attributes) -> np.ndarray:
-    """Return the chosen columns of ``groups`` as a matrix; None chooses all."""
-    matrix = read_groups(groups)
-    if attributes is None:
-        return matrix
-    return matrix[:, find_columns(groups if groups.ndim == 2 else matrix, attributes)]
-
-
-def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows of a matrix of codes in ascending order, and the code of each row.
-
-    O(n) by counting where the columns combine to at most ``MOST_CELLS`` rows; else a sort.
-    """
-    if matrix.shape[0] and matrix.min() >= 0:
-        sizes = tuple(int(size) + 1 for size in matrix.max(axis=0))
-        if math.prod(sizes) <= MOST_CELLS:
-            flat = np.ravel_multi_index(tuple(matrix.T), sizes)
-            present = np.bincount(flat, minlength=math.prod(sizes)) > 0
-            cells = np.column_stack(np.unravel_index(np.flatnonzero(present), sizes))
-            return cells, (np.cumsum(present) - 1)[flat]
-    cells, codes = np.unique(matrix, axis=0, return_inverse=True)
-    return cells, codes.reshape(-1).astype(np.int64)
 
 
 def read_scores(X: np.ndarray, scale: Scale | Points, name: str, knots: Knots = ()) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +16,17 @@ from fairfrontier.models.persistence import State
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
 
 TREE_METHODS = ("hist", "exact", "approx")
+# Parameters that are XGBoost's by the same name.
+OWN_NAMES = (
+    "max_depth",
+    "learning_rate",
+    "reg_lambda",
+    "min_child_weight",
+    "tree_method",
+    "base_score",
+    "max_bin",
+    "colsample_bytree",
+)
 PositiveWeight = float | Literal["balanced"]
 
 
@@ -28,52 +38,23 @@ def positive_weight(scale: PositiveWeight, y: np.ndarray, weight: np.ndarray) ->
     return zeros / ones if min(zeros, ones) > 0 else 1.0
 
 
-def tree_parameters(
-    *,
-    max_depth: int,
-    learning_rate: float,
-    reg_lambda: float,
-    min_child_weight: float,
-    tree_method: str,
-    base_score: float | None,
-    n_jobs: int,
-    random_state: int,
-    max_bin: int = 256,
-    colsample_bytree: float = 1.0,
-) -> dict[str, Any]:
-    """Return XGBoost's native parameters for a binary logistic task.
+def tree_parameters(model: Any, **further: Any) -> dict[str, Any]:
+    """Return XGBoost's native parameters for a binary logistic task, from a model's attributes.
 
     Without a ``base_score`` XGBoost estimates the intercept from the labels, as it does since
-    version 2; one half is the margin 0 that the published runs start from.
+    version 2; one half is the margin 0 that the published runs start from. ``further`` ones take
+    precedence.
     """
-    parameters = {
+    own = {name: getattr(model, name, None) for name in OWN_NAMES}
+    return {
         "objective": "binary:logistic",
-        "max_depth": max_depth,
-        "learning_rate": learning_rate,
-        "reg_lambda": reg_lambda,
-        "min_child_weight": min_child_weight,
-        "tree_method": tree_method,
-        "max_bin": max_bin,
-        "colsample_bytree": colsample_bytree,
-        "nthread": n_jobs,
-        "seed": random_state,
+        "max_bin": 256,
+        "nthread": model.n_jobs,
+        "seed": model.random_state,
         "disable_default_eval_metric": 1,
+        **{name: value for name, value in own.items() if value is not None},
+        **further,
     }
-    if base_score is not None:
-        parameters["base_score"] = base_score
-    return parameters
-
-
-def read_tree_parameters(model: Any) -> dict[str, Any]:
-    """Return ``tree_parameters`` of an estimator's attributes."""
-    names = inspect.signature(tree_parameters).parameters
-    return tree_parameters(**{name: getattr(model, name) for name in names})
-
-
-def read_weighted(model: Any, y: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
-    """Return the parameters of an estimator with its factor on class 1 of these rows."""
-    scale = positive_weight(model.scale_pos_weight, y, weight)
-    return {**read_tree_parameters(model), "scale_pos_weight": scale}
 
 
 def grow(
@@ -136,11 +117,16 @@ class Batches(xgboost.DataIter):
         self.batches = self.make()
 
 
-def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Return class probabilities, float64, shape (n_samples, 2)."""
+def predict_margins(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Return margins, float64, shape (n_samples,), or (n_samples, K) of K > 2 classes."""
     booster.set_param({"nthread": n_jobs})
     margin = booster.predict(xgboost.DMatrix(X, nthread=n_jobs), output_margin=True)
-    positive = expit(margin.astype(np.float64))
+    return np.asarray(margin, dtype=np.float64)
+
+
+def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Return class probabilities, float64, shape (n_samples, 2)."""
+    positive = expit(predict_margins(booster, X, n_jobs))
     return np.stack([1.0 - positive, positive], axis=1)
 
 
@@ -164,27 +150,9 @@ def check_trees(model: Any) -> None:
     )
 
 
-class TreesOfBlocks(Estimator):
-    """What boosts on rows in blocks, too, unless its tree method is not ``hist``."""
-
-    takes_blocks: ClassVar[bool] = True
-    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
-
-    tree_method: str
-
-    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
-        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
-        if self.tree_method != "hist":
-            return (
-                f"{self.name}'s tree method {self.tree_method} takes no rows in partitions: set "
-                "tree_method: hist."
-            )
-        return super().needs_all_rows(n_samples, n_features, n_classes)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class BoostedTrees(TreesOfBlocks, Classifier):
-    """Base of the methods that boost plainly, on weighted or transformed rows.
+class TreesOfBlocks(Estimator):
+    """Base of what boosts on rows in blocks, too, unless its tree method is not ``hist``.
 
     Parameters
     ----------
@@ -192,10 +160,8 @@ class BoostedTrees(TreesOfBlocks, Classifier):
         Boosting rounds.
     max_depth, learning_rate, reg_lambda, min_child_weight, tree_method, max_bin, colsample_bytree
         As XGBoost's, with its defaults.
-    scale_pos_weight : float or "balanced"
-        Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
     base_score : float or None
-        Probability that boosting starts from; None lets XGBoost estimate it from the labels.
+        What boosting starts from, of classes a probability; None lets XGBoost estimate it.
     n_jobs : int
         Threads.
     random_state : int
@@ -207,8 +173,9 @@ class BoostedTrees(TreesOfBlocks, Classifier):
         The trees.
     """
 
+    takes_blocks: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
-    plain: ClassVar[str] = "gbdt"
+    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
     booster_: xgboost.Booster = field(init=False)
@@ -218,7 +185,6 @@ class BoostedTrees(TreesOfBlocks, Classifier):
     learning_rate: float = 0.3
     reg_lambda: float = 1.0
     min_child_weight: float = 1.0
-    scale_pos_weight: PositiveWeight = 1.0
     base_score: float | None = None
     tree_method: str = "hist"
     max_bin: int = 256
@@ -230,19 +196,31 @@ class BoostedTrees(TreesOfBlocks, Classifier):
         """Raise ConfigError for invalid parameters."""
         check_trees(self)
         score = self.base_score
-        self.require("base_score", score is None or 0 < score < 1, "a number in (0, 1), or null")
+        chance = not isinstance(self, Classifier) or score is None or 0 < score < 1
+        self.require("base_score", chance, "a number in (0, 1), or null")
 
-    def _boost(self, X: Any, codes: np.ndarray, weight: np.ndarray, client: Any) -> Self:
-        """Boost on validated rows with codes 0 and 1."""
-        self.check()
+    def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
+        """Return why rows in blocks do not suit the parameters; see `Estimator`."""
+        if self.tree_method != "hist":
+            return (
+                f"{self.name}'s tree method {self.tree_method} takes no rows in partitions: set "
+                "tree_method: hist."
+            )
+        return super().needs_all_rows(n_samples, n_features, n_classes)
+
+    def _boost(
+        self, X: Any, y: np.ndarray, weight: np.ndarray, client: Any, **parameters: Any
+    ) -> Self:
+        """Boost on validated rows; further parameters are XGBoost's."""
+        native = tree_parameters(self, **parameters)
         self.booster_ = fit_rows(
-            partial(grow, parameters=read_weighted(self, codes, weight), rounds=self.n_estimators),
+            partial(grow, parameters=native, rounds=self.n_estimators),
             X,
             client=client,
             name=self.name,
             prepare=self._prepare,
             dtype=np.float32,
-            y=codes,
+            y=y,
             weight=weight,
         )
         return self
@@ -255,15 +233,44 @@ class BoostedTrees(TreesOfBlocks, Classifier):
         """Return the trees' inputs for these rows."""
         return X
 
+    def get_state(self) -> State:
+        """Return the trees, and the attributes that the class names."""
+        return replace(super().get_state(), boosters={"trees": self.booster_})
+
+    def set_state(self, state: State) -> None:
+        """Restore them."""
+        super().set_state(state)
+        self.booster_ = state.boosters["trees"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BoostedTrees(TreesOfBlocks, Classifier):
+    """Base of the methods that boost two classes, on weighted or transformed rows.
+
+    Parameters
+    ----------
+    scale_pos_weight : float or "balanced"
+        Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
+    **parameters
+        Those of `TreesOfBlocks`.
+
+    Attributes
+    ----------
+    booster_ : xgboost.Booster
+        The trees.
+    """
+
+    plain: ClassVar[str] = "gbdt"
+
+    scale_pos_weight: PositiveWeight = 1.0
+
+    def _classify(self, X: Any, codes: np.ndarray, weight: np.ndarray, client: Any) -> Self:
+        """Boost on validated rows with codes 0 and 1."""
+        self.check()
+        factor = positive_weight(self.scale_pos_weight, codes, weight)
+        return self._boost(X, codes, weight, client, scale_pos_weight=factor)
+
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, 2)."""
         rows = self._project(self.validate_rows(X))
         return probabilities(self.booster_, rows, self.n_jobs)
-
-    def get_state(self) -> State:
-        """Return the trees."""
-        return State(boosters={"trees": self.booster_})
-
-    def set_state(self, state: State) -> None:
-        """Restore the trees."""
-        self.booster_ = state.boosters["trees"]

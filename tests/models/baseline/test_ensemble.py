@@ -66,7 +66,7 @@ def test_classes_weigh_what_the_objective_says():
         ({"settings": [3]}, "'settings' of 'ensemble'"),
         ({"settings": [{"max_depth": -1}]}, "'max_depth' of 'gbdt'"),
         ({"settings": [{"depth": 3}]}, "no parameter 'depth'"),
-        ({"learner": "fair_gbm"}, "'fair_gbm' of 'ensemble' needs groups"),
+        ({"learner": "fair_gbm"}, "'fair_gbm' of 'ensemble' needs sensitive_features"),
         ({"learner": "ensembel"}, "ensembel"),
         ({"objective": "fairness"}, "no objective 'fairness'"),
     ],

@@ -7,8 +7,8 @@ from scipy.optimize import linprog
 
 from fairfrontier import create
 from fairfrontier.models.baseline.reductions import Reductions
+from fairfrontier.models.group import EVENTS
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.tree.rate_game import EVENTS
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.models.tables import make_split
 
@@ -182,7 +182,7 @@ def test_groups_are_crossed():
         ({"tolerance": 0.0}, "tolerance"),
         ({"learner": "gbtd"}, "no method 'gbtd'"),
         ({"learner": "budro"}, "needs metric"),
-        ({"learner": "reductions"}, "needs groups"),
+        ({"learner": "reductions"}, "needs sensitive_features"),
         ({"learner": "linear_regression"}, "no weighted classes"),
         ({"learner": "gbdt", "learner_parameters": {"depth": 3}}, "no parameter 'depth'"),
         ({"learner": "gbdt", "learner_parameters": {"max_depth": -1}}, "max_depth"),

@@ -22,10 +22,11 @@ from fairfrontier.models.fit.fitting import fit, fit_with_warnings
 from fairfrontier.models.fit.group import KIND, FitGroup, Member, load_split, read_facts
 from fairfrontier.models.fit.key import key
 from fairfrontier.models.fit.training import chooses_cut, read_scores
+from fairfrontier.models.group import number_cells
 from fairfrontier.models.objective import choose_cut
 from fairfrontier.models.prediction import predict_part
 from fairfrontier.models.registry import METHODS, load_model
-from fairfrontier.models.thresholds.base import number_cells, score_part
+from fairfrontier.models.thresholds.base import score_part
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.store import Store

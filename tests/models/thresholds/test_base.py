@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier import create
-from fairfrontier.models.thresholds.base import choose_columns, number_cells, read_scores
+from fairfrontier.models.group import choose_columns, number_cells
+from fairfrontier.models.thresholds.base import read_scores
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 
 

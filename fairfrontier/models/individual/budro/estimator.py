@@ -26,7 +26,12 @@ from fairfrontier.models.individual.budro.transport import LARGEST
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import Watch, check_stopping, watch
-from fairfrontier.models.tree.boosting import PositiveWeight, check_trees, probabilities
+from fairfrontier.models.tree.boosting import (
+    PositiveWeight,
+    check_trees,
+    predict_margins,
+    probabilities,
+)
 from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.runtime.cluster.executor import Rows, fit_rows, is_collection
 from fairfrontier.similarity.fair_metric import FairMetric
@@ -286,10 +291,8 @@ class BuDRO(Classifier):
         X = self.validate_rows(X)
         if self.classes_.size == 2:
             return probabilities(self.booster_, X, self.n_jobs)
-        self.booster_.set_param({"nthread": self.n_jobs})
-        rows = xgboost.DMatrix(X, nthread=self.n_jobs)
-        margin = self.booster_.predict(rows, output_margin=True)
-        probability: np.ndarray = softmax(margin.astype(np.float64), axis=1)
+        margin = predict_margins(self.booster_, X, self.n_jobs)
+        probability: np.ndarray = softmax(margin, axis=1)
         return probability
 
     def get_state(self) -> State:

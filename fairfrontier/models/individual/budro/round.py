@@ -225,16 +225,8 @@ class BoostingState:
 
     def _parameters(self, n_samples: int) -> dict[str, Any]:
         setting = self.setting
-        parameters = tree_parameters(
-            max_depth=setting.max_depth,
-            learning_rate=setting.learning_rate,
-            reg_lambda=setting.reg_lambda,
-            min_child_weight=setting.min_child_rows / n_samples,
-            tree_method=setting.tree_method,
-            base_score=0.5,
-            n_jobs=setting.n_jobs,
-            random_state=setting.random_state,
-        )
+        share = setting.min_child_rows / n_samples
+        parameters = tree_parameters(setting, base_score=0.5, min_child_weight=share)
         if self.n_classes > 2:
             parameters |= {"objective": "multi:softprob", "num_class": self.n_classes}
         return parameters
