@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.rate import TNR, TPR
 from fairfrontier.models.group import number_cells
+from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.model import PostProcessed
@@ -158,11 +159,11 @@ class Mixture:
         folder = Path(folder)
         with reading(folder, "Name a folder that Mixture.save() wrote."):
             facts = read_json(folder / MIXTURE)
-            first, second = (
-                load_chain(folder / name / COMPONENT, folder / name / COMPONENT_RULE)
-                for name in COMPONENTS
-            )
-            return cls(first, second, facts["share"], facts["random_state"])
+            models = []
+            for name in COMPONENTS:
+                model, rule = folder / name / COMPONENT, folder / name / COMPONENT_RULE
+                models.append(load_chain(model, rule if rule.is_dir() else None))
+            return cls(models[0], models[1], facts["share"], facts["random_state"])
 
 
 def _save_chain(model: Any, folder: Path, rule: Path) -> None:
@@ -174,9 +175,9 @@ def _save_chain(model: Any, folder: Path, rule: Path) -> None:
 
 
 def load_chain(folder: Path, rule: Path | None) -> Any:
-    """Load a model, with the rule behind it where there is the folder of one."""
+    """Load a model, with the rule behind it where a folder of one is named."""
     model: Any = load_model(folder)
-    return model if rule is None or not rule.is_dir() else PostProcessed(model, load_model(rule))
+    return model if rule is None else PostProcessed(model, load_model(rule))
 
 
 def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
@@ -632,10 +633,6 @@ class Bundle(BaseEstimator):
     def write(self, folder: str | Path) -> Path:
         """Write the bundle to a new or empty folder, all at once; StoreError where it cannot be."""
         folder = Path(folder)
-        if folder.is_dir() and any(folder.iterdir()):
-            raise StoreError(
-                f"The folder {folder} is not empty.", "Export the bundle to a new one."
-            )
         with replacing(folder, what="bundle", mend="Give a folder that can be written.") as work:
             self.fill(work)
         return folder
@@ -820,7 +817,8 @@ def load_bundle(folder: str | Path) -> Bundle:
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:
-            model = load_chain(folder / MODEL, folder / RULE)
+            ruled = f"{RULE}/{MODEL_MANIFEST}" in files
+            model = load_chain(folder / MODEL, folder / RULE if ruled else None)
         reference = read_json(folder / REFERENCE)
         metric = FairMetric(*read_numbers(folder / METRIC, *ARRAYS)) if METRIC in files else None
         return make_bundle(model, encoder, manifest, reference, metric)

@@ -277,14 +277,12 @@ class Explanation:
         tables = []
         for attribute, level, mask in self._list_groups(minimum):
             values = self.values.loc[mask, order]
-            means = pd.DataFrame({"mean_abs": values.abs().mean(), "mean": values.mean()})
+            of_group = {"attribute": attribute, "level": level, "n": len(values), "column": order}
+            means = {"mean_abs": values.abs().mean().array, "mean": values.mean().array}
+            table = pd.DataFrame({**of_group, **means})
             if len(values) < minimum:
-                means[:] = np.nan
-            means = means.rename_axis("column").reset_index()
-            means.insert(0, "n", len(values))
-            means.insert(0, "level", level)
-            means.insert(0, "attribute", attribute)
-            tables.append(means)
+                table[["mean_abs", "mean"]] = np.nan
+            tables.append(table)
         return pd.concat(tables, ignore_index=True)
 
     def _list_groups(self, minimum: int) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -392,10 +390,8 @@ def check_options(config: ExplainConfig) -> None:
 def find_used(bundle: Bundle, table: Path) -> dict[str, str]:
     """Return the columns of a table that are read: those of features, and of groups if there."""
     # What only some files have is left out.
-    headers = [{*names} for _, names in read_headers(bundle, table, {})]
-    present = set.intersection(*headers)
-    attributes = [attribute.name for attribute in bundle.encoder.attributes]
-    return dict.fromkeys(bundle.encoder.list_read(present, attributes), "bundle")
+    present = set.intersection(*({*names} for _, names in read_headers(bundle, table, {})))
+    return dict.fromkeys(bundle.encoder.list_read(present, bundle.encoder.names), "bundle")
 
 
 def explain_table(config: ExplainConfig, progress: Progress | None = None) -> Explanation:

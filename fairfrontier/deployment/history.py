@@ -87,11 +87,9 @@ class Tally:
         """Return the sums with the columns of ``KEYS`` and ``COUNTED``."""
         tables = []
         for name, levels in self.levels.items():
-            table = pd.DataFrame(self._sums[name], columns=list(COUNTED))
-            table.insert(0, KEYS[2], np.tile(np.arange(len(BATCHES)), len(levels)))
-            table.insert(0, KEYS[1], np.repeat(levels, len(BATCHES)))
-            table.insert(0, KEYS[0], name)
-            tables.append(table)
+            batch = np.tile(np.arange(len(BATCHES)), len(levels))
+            cells = (name, np.repeat(levels, len(BATCHES)), batch, *self._sums[name].T)
+            tables.append(pd.DataFrame(dict(zip((*KEYS, *COUNTED), cells, strict=True))))
         return pd.concat(tables, ignore_index=True).astype({"attribute": "str", "group": "str"})
 
 

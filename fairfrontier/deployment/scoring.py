@@ -149,9 +149,9 @@ def score(
                 progress(PASSES[0], batch.share)
         check_stamps(table, stamps)
     seconds = round(time.monotonic() - started, 3)
-    by_reason = dict(refused.most_common())
-    by_decision = dict(counted.most_common())
-    by_column = dict(unseen.most_common())
+    by_decision, by_reason, by_column = (
+        dict(each.most_common()) for each in (counted, refused, unseen)
+    )
     return Scored(out, rows, by_decision, by_reason, by_column, row_id, bundle.randomized, seconds)
 
 
@@ -162,7 +162,6 @@ def check_score(
 
     A FairfrontierError says what is known to be wrong before a row is read.
     """
-    present: set[str] = set()
     named = {} if row_id is None else {row_id: "row-id"}
     named |= dict.fromkeys(keep, "keep")
     for name in keep:
@@ -171,8 +170,7 @@ def check_score(
                 f"The file of decisions would have two columns {name!r} (--keep).",
                 "Rename it in the table, or leave it out.",
             )
-    for _, names in read_headers(bundle, table, named):
-        present |= {*names}
+    present = {name for _, names in read_headers(bundle, table, named) for name in names}
     check_apart([out], [table], "score")
     check_folder(out.parent)
     if out.suffix.lower() not in SUFFIXES:

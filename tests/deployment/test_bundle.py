@@ -356,7 +356,7 @@ def test_an_altered_file_is_named(loans, tmp_path, name):
 
 def test_files_that_are_missing_or_more_are_refused(loans, tmp_path):
     folder = choose(loans, "linear").export(tmp_path / "bundle")
-    with pytest.raises(StoreError, match="is not empty"):
+    with pytest.raises(StoreError, match="holds something else"):
         choose(loans, "linear").export(folder)
     (folder / "rule").mkdir()
     load_bundle(folder)
