@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
+from importlib.metadata import PackageNotFoundError
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from fairfrontier.prepare.config.dataset import (
     check_columns,
     expand_rest,
     list_pairs,
+    mention_columns,
     read_dataset,
     replace_noise,
 )
@@ -35,15 +37,23 @@ from fairfrontier.prepare.embedding.feature import (
 from fairfrontier.prepare.source.fetch import fetch_source, peek
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
+from fairfrontier.prepare.splitting.encoder import (
+    Block,
+    Encoder,
+    fit_column,
+    list_fitted,
+    make_encoder,
+)
 from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
-from fairfrontier.prepare.table.reader import list_sources, reading
+from fairfrontier.prepare.table.reader import Piece, cut_table, list_sources, reading
 from fairfrontier.prepare.table.rows import (
     Table,
+    join_dummies,
     list_compared,
     list_levels,
     refuse_absent,
     type_rows,
+    used_columns,
 )
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.cached import cached_by_files
@@ -53,6 +63,7 @@ from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import file_digest
 from fairfrontier.runtime.store import Store, canonical_json, hash_file
+from fairfrontier.runtime.version import version
 
 # Bytes of memory for a cell of a Parquet file, and for a byte of text: as read, and encoded.
 CELL, TEXT_BYTE = 64, 10
@@ -179,8 +190,6 @@ def load(
     check_request(seed, rows, select_on, backend, partitions)
     request = make_request(name, seed, rows, select_on, home, noise, progress)
     if backend == "dask":
-        from fairfrontier.prepare.collection import load_collection
-
         return load_collection(request, partitions)
     return fit_table(request, progress).encode()
 
@@ -241,14 +250,19 @@ class FittedTable:
         return split if text is None else split.replace(text_encoder=text.name)
 
 
+def name_columns(request: Request, columns: Iterable[str]) -> Request:
+    """Return a request that names all columns of a table that it uses, which are checked."""
+    columns = [*columns]
+    check_columns(request.config, columns, request.file)
+    return replace(request, config=expand_rest(request.config, columns))
+
+
 def fit_table(request: Request, progress: Progress | None = None) -> FittedTable:
     """Read a table, decide its parts, and fit the encoder on its training rows."""
-    config, root, path = request.config, request.home, request.file
-    table = read_corpus(config, root, path, progress)
-    check_columns(config, table.frame.columns, path)
-    config = expand_rest(config, table.frame.columns)
-    request = replace(request, config=config)
-    keep = config.rows.keep
+    root, path = request.home, request.file
+    table = read_corpus(request.config, root, path, progress)
+    request = name_columns(request, table.frame.columns)
+    config, keep = request.config, request.config.rows.keep
     refuse_absent(list_levels(table.frame, list_compared(keep)), keep, "rows.keep", path)
     frame = type_rows(table.frame, config, path)
     plan = make_plan(frame, request)
@@ -258,10 +272,132 @@ def fit_table(request: Request, progress: Progress | None = None) -> FittedTable
     train = frame.iloc[plan.parts["train"]]
     used = frame.iloc[np.sort(np.concatenate(list(plan.parts.values())))]
     text = fit_text(config, table.frame, train, used, root, path, progress)
-    statistics = fit_statistics(train, config, path)
+    fitted = {
+        name: fit_column(train[name], config, path)
+        for names in list_fitted(config).values()
+        for name in names
+    }
     block = None if text is None else text.block
-    encoder = make_encoder(config, statistics, plan.group_names, path, block)
+    encoder = make_encoder(config, fitted, plan.group_names, path, block)
     return FittedTable(request, table, frame, plan, encoder, text)
+
+
+def load_collection(
+    request: Request, partitions: int | None = None, *, only_features: bool = False
+) -> Split:
+    """Load a dataset larger than memory, as Dask arrays of blocks that workers hold; see `load`.
+
+    Parts have ``partitions`` partitions, or one per block of the source that has rows of them. Rows
+    of each part are in the table's order; all arrays of a part have the same chunks along rows, and
+    one along columns. With ``only_features`` X alone is a Dask array, as studies want it: the other
+    arrays, which this process has anyway, remain ndarrays.
+
+    Notes
+    -----
+    Labels, groups, protected attributes and row numbers (O(n) numbers) pass through the calling
+    process; features never do. The source is read once for those, once for
+    the statistics of features, and then whenever X is computed: persist X to keep it. A column that
+    has statistics is gathered on one worker, in the order of the rows in memory: its statistics,
+    and all that is encoded by them, are the same bits as in memory.
+    """
+    import dask
+    import dask.array as da
+    from dask.delayed import delayed
+
+    source, file = request.config.source, request.file
+    if request.config.text or source.votes:
+        raise ConfigError(
+            f"{file}: the backend dask supports neither texts nor votes.",
+            "Leave out backend, or memory in the YAML.",
+        )
+    found = cut_table(source, request.home, file.parent)
+    request = name_columns(request, (*found.columns, *source.dummies))
+    config, keep = request.config, request.config.rows.keep
+    compared, deciding = list_compared(keep), _list_deciding(config)
+    raw = [delayed(_read)(piece, config, file) for piece in found.pieces]
+    frames = [delayed(type_rows)(frame, config, file) for frame in raw]
+    wanted = [
+        (delayed(len)(whole), delayed(list_levels)(whole, compared), typed[deciding])
+        for whole, typed in zip(raw, frames, strict=True)
+    ]
+    # The first pass over all blocks meets what is broken in any.
+    sizes, seen, pieces = zip(*dask.compute(wanted)[0], strict=True)
+    if sum(sizes) == 0:
+        raise DataError(f"{file}: the table holds no rows.", "Check that it is complete.")
+    present = {name: set[str]().union(*(each[name] for each in seen)) for name in compared}
+    refuse_absent(present, keep, "rows.keep", file)
+    numbered = zip(pieces, np.cumsum([0, *sizes]), strict=False)
+    plan = make_plan(
+        pd.concat([piece.set_index(piece.index + start) for piece, start in numbered]), request
+    )
+    order = plan.parts["train"]
+    plan = replace(plan, parts={name: np.sort(rows) for name, rows in plan.parts.items()})
+    kept = np.cumsum([0, *map(len, pieces)])
+    frames = [
+        frame.assign(**plan.group_columns(slice(start, end)))
+        for frame, (start, end) in zip(frames, pairwise(kept), strict=True)
+    ]
+
+    def select(rows: np.ndarray) -> list[tuple[Any, int]]:
+        """Take sorted row positions from the blocks that contain them, with their number."""
+        spans = zip(frames, pairwise(np.searchsorted(rows, kept)), kept, strict=False)
+        return [
+            (frame.iloc[rows[first:last] - start], int(last - first))
+            for frame, (first, last), start in spans
+            if last > first
+        ]
+
+    train = [frame for frame, _ in select(plan.parts["train"])]
+    place = np.searchsorted(plan.parts["train"], order)
+    (fitted,) = dask.compute(
+        {
+            name: delayed(_fit)([frame[name] for frame in train], place, config, file)
+            for names in list_fitted(config).values()
+            for name in names
+        }
+    )
+    encoder = make_encoder(config, fitted, plan.group_names, file)
+    edits, width, parts = plan.edits(encoder), len(encoder.feature_names), {}
+    for name, rows in plan.parts.items():
+        encoded = [
+            da.from_delayed(delayed(encoder.encode)(frame), (size, width), dtype=np.float64)
+            for frame, size in select(rows)
+        ]
+        X = da.concatenate(encoded, axis=0)
+        if partitions is not None:
+            edges = np.linspace(0, rows.size, min(partitions, rows.size) + 1).round().astype(int)
+            X = X.rechunk((tuple(np.diff(edges).tolist()), width))
+        convert = np.asarray if only_features else partial(_chunk, rows=X.chunks[0])
+        parts[name] = plan.part(name, rows, X, edits, convert)
+    return plan.split(encoder, parts, request.digest(found.digests))
+
+
+def _read(piece: Piece, config: DatasetConfig, file: Path) -> pd.DataFrame:
+    return join_dummies(piece.read(), config.source, file)
+
+
+def _fit(
+    cells: list[pd.Series], place: np.ndarray, config: DatasetConfig, file: Path
+) -> dict[str, Block]:
+    return fit_column(pd.concat(cells, ignore_index=True).iloc[place], config, file)
+
+
+def _chunk(array: np.ndarray, rows: tuple[int, ...]) -> Any:
+    """Return an array of the calling process as a Dask array with the chunks of X."""
+    import dask.array as da
+
+    return da.from_array(array, chunks=(rows, *((size,) for size in array.shape[1:])))
+
+
+def _list_deciding(config: DatasetConfig) -> list[str]:
+    """Return the columns that decide the split: all but plain features."""
+    mentions, (_, levels) = mention_columns(config), used_columns(config)
+    keys = ("label.column", "features.binary", "groups", "protected")
+    keys += ("split.of", "split.column", "weight")
+    names = [name for key in keys for name in mentions[key]]
+    return list(
+        dict.fromkeys([*names, *(name for name in mentions["counterfactuals"] if name in levels)])
+    )
 
 
 def check_request(
@@ -273,12 +409,12 @@ def check_request(
     for name, number in {"rows": rows, "partitions": partitions}.items():
         if number is not None and number < 1:
             raise ConfigError(f"{name} is {number}.", "Give 1 or more, or leave it out.")
-    if select_on not in (None, "train", "validation"):
-        raise ConfigError(
-            f"select_on is {select_on!r}.", nearest(str(select_on), ("train", "validation"))
-        )
-    if backend not in ("numpy", "dask"):
-        raise ConfigError(f"backend is {backend!r}.", nearest(str(backend), ("numpy", "dask")))
+    for name, value, known in (
+        ("select_on", select_on, ("train", "validation")),
+        ("backend", backend, ("numpy", "dask")),
+    ):
+        if value is not None and value not in known:
+            raise ConfigError(f"{name} is {value!r}.", nearest(str(value), known))
     if partitions is not None and backend != "dask":
         raise ConfigError("partitions is given without backend='dask'.", "Leave it out.")
 
@@ -312,17 +448,11 @@ class SplitRequest:
         return _load(self, home, self.fingerprint(home), Unseen(progress))
 
 
+@dataclass(frozen=True)
 class Unseen:
     """An argument that a cache ignores."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unseen)
-
-    def __hash__(self) -> int:
-        return 0
+    value: Any = field(compare=False)
 
 
 @lru_cache(maxsize=4)
@@ -332,11 +462,8 @@ def _load(
     digest: str,  # an edited table or YAML is another split
     progress: Unseen,
 ) -> Split:
-    arguments = asdict(request)
-    arguments |= {"home": home, "progress": progress.value}
+    arguments = {**asdict(request), "home": home, "progress": progress.value}
     if request.is_collection(home):
-        from fairfrontier.prepare.collection import load_collection
-
         asked = make_request(arguments.pop("dataset"), **arguments)
         split = load_collection(asked, only_features=True)
     else:
@@ -434,7 +561,12 @@ def knows_split(request: SplitRequest, store: Store, home: Path) -> bool:
 
 
 def _describe(fingerprint: str) -> dict[str, Any]:
-    return {"fingerprint": fingerprint, "source": file_digest(PACKAGES), "libraries": _versions()}
+    libraries = {}
+    for name in LIBRARIES:
+        # Those of texts may not be installed.
+        with suppress(PackageNotFoundError):
+            libraries[name] = version(name)
+    return {"fingerprint": fingerprint, "source": file_digest(PACKAGES), "libraries": libraries}
 
 
 @lru_cache(maxsize=4096)
@@ -531,12 +663,3 @@ def _hash(array: np.ndarray) -> str:
 def _add(digest: hashlib._Hash, array: np.ndarray) -> None:
     digest.update(f"{array.dtype.str} {array.shape} ".encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions

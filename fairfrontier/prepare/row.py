@@ -20,12 +20,13 @@ from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.encoder import (
     GROUP_PREFIX,
+    Attribute,
     Binary,
     Encoder,
     OneHot,
+    find_groups,
     take_levels,
 )
-from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.plan import Edit, make_edits
 from fairfrontier.prepare.table.column import (
     LARGEST,

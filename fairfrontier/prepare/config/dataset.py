@@ -485,7 +485,7 @@ class DatasetConfig(Model):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
-        mentions = _mention_columns(self)
+        mentions = mention_columns(self)
         for key in ("numeric", "categorical", "quantile", "cut", "binary", "passthrough"):
             if self.label.column in mentions[f"features.{key}"]:
                 raise fault(f"features uses {self.label.column!r}, which is the label")
@@ -658,7 +658,7 @@ def _extend(path: Path, home: Path | None) -> Any:
 def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | str) -> None:
     """Raise a ConfigError when a configuration names a column that the table lacks."""
     present = set(columns)
-    for key, names in _mention_columns(config).items():
+    for key, names in mention_columns(config).items():
         for name in names:
             if name not in present:
                 raise ConfigError(
@@ -674,7 +674,7 @@ def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | st
             )
 
 
-def _mention_columns(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
+def mention_columns(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
     """Return every key that names columns, with the columns."""
     features = config.features
     return {
@@ -715,7 +715,7 @@ def expand_rest(config: DatasetConfig, columns: Iterable[str]) -> DatasetConfig:
     features = config.features
     if REST not in (features.numeric, features.categorical):
         return config
-    mentions = _mention_columns(config)
+    mentions = mention_columns(config)
     shared = ("missing.columns", "counterfactuals", "features.levels")
     for key in ("rows.keep", "rows.drop_missing", *shared):
         del mentions[key]

@@ -46,13 +46,11 @@ from fairfrontier.prepare.table.column import (
     read_column,
     rewrite_named,
 )
-from fairfrontier.prepare.table.frame import decode, to_arrow, write_parquet
-from fairfrontier.prepare.table.layout import WIDTH as MOST_COLUMNS
-from fairfrontier.prepare.table.layout import find_keys, find_marks
+from fairfrontier.prepare.table.frame import FEATHER, decode, read_typed, to_arrow, write_parquet
 from fairfrontier.prepare.table.reader import Form, list_files, reading, state_form
 from fairfrontier.prepare.table.rows import join_dummies, read_table
-from fairfrontier.prepare.table.sheet import FEATHER, read_typed
-from fairfrontier.prepare.table.text import check_names, open_text
+from fairfrontier.prepare.table.text import WIDTH as MOST_COLUMNS
+from fairfrontier.prepare.table.text import check_names, find_keys, find_marks, open_text
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import DataError, escape_controls
 

@@ -27,7 +27,7 @@ from fairfrontier.prepare.draft.column import (
     shorten,
 )
 from fairfrontier.prepare.draft.config import DraftOptions
-from fairfrontier.prepare.splitting.group import name_bands
+from fairfrontier.prepare.splitting.encoder import name_bands
 from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +13,10 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.dataset import DatasetConfig, Limits
+from fairfrontier.prepare.config.section import OTHERS, Group
 from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels, unique_levels
+from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.prepare.table.rows import policy_of, used_columns
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
@@ -176,98 +180,68 @@ class Encoder:
         return values
 
 
-@dataclass(frozen=True, eq=False)
-class Statistics:
-    """What an encoder needs to know of a column of the training rows.
+def fit_column(column: pd.Series, config: DatasetConfig, file: Path | str) -> dict[str, Block]:
+    """Return key of ``features`` -> the block that it makes of a column of the training rows.
 
-    ``fill`` replaces missing numbers, ``mean`` and ``scale`` are those after filling, ``edges`` the
-    inner quantiles and ``levels`` those that occur, sorted.
+    Statistics are those of the rows in their order.
     """
-
-    fill: float = np.nan
-    mean: float = 0.0
-    scale: float = 1.0
-    edges: tuple[float, ...] = ()
-    levels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which statistics a column needs.
-
-    ``fill`` is the rule by which missing numbers are filled, ``scaled`` asks for mean and scale,
-    ``bins`` for quantiles, ``free`` for levels; no other levels than those ``listed`` may occur.
-    """
-
-    fill: str | None = None
-    scaled: bool = False
-    bins: int = 0
-    free: bool = False
-    listed: tuple[str, ...] | None = None
-
-
-def list_wanted(config: DatasetConfig) -> dict[str, Wanted]:
-    """Return column -> the statistics that features need of it."""
-    features = config.features
-    numbers, _ = used_columns(config)
-    wanted: dict[str, Wanted] = {}
-    for name in dict.fromkeys((*features.numeric, *features.binned, *features.passthrough)):
-        policy = policy_of(name, config, numeric=True)
-        wanted[name] = Wanted(policy if policy in ("mean", "median") else None)
-    for name in features.numeric:
-        wanted[name] = replace(wanted[name], scaled=True)
-    for name in features.quantiles:
-        wanted[name] = replace(
-            wanted[name], bins=features.quantile.bins if features.quantile else 0
-        )
-    # Of a column that is used as a number, too, other levels than those of training may come.
-    for name in (*features.categorical, *(name for name in features.binary if name not in numbers)):
-        wanted[name] = replace(wanted.get(name, Wanted()), free=name not in features.levels)
-    for name, levels in features.levels.items():
-        filled = policy_of(name, config, numeric=False) == "category"
-        listed = (*levels, MISSING_LEVEL) if filled else levels
-        wanted[name] = replace(wanted.get(name, Wanted()), listed=listed)
-    return wanted
-
-
-def fit_column(column: pd.Series, wanted: Wanted, file: Path | str) -> Statistics:
-    """Return the statistics of a column of the training rows, in their order."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import StandardScaler
 
-    found: dict[str, Any] = {}
-    if wanted.fill:
-        imputer = SimpleImputer(strategy=wanted.fill, keep_empty_features=False)
-        found["fill"] = fill = float(imputer.fit(column.to_numpy()[:, None]).statistics_[0])
+    features, name, fill = config.features, str(column.name), np.nan
+    made: dict[str, Block] = {}
+    is_number = name in (*features.numeric, *features.binned, *features.passthrough)
+    policy = policy_of(name, config, numeric=True) if is_number else ""
+    if policy in ("mean", "median"):
+        imputer = SimpleImputer(strategy=policy, keep_empty_features=False)
+        fill = float(imputer.fit(column.to_numpy()[:, None]).statistics_[0])
         if np.isnan(fill):
             raise DataError(
-                f"{file}: missing: column {column.name!r} has no value in train to take the "
-                f"{wanted.fill} of.",
+                f"{file}: missing: column {name!r} has no value in train to take the {policy} of.",
                 "Leave the column out.",
             )
         column = column.fillna(fill)
-    if wanted.scaled:
+    if name in features.numeric:
         scaler = StandardScaler().fit(column.to_numpy(dtype=np.float64)[:, None])
-        found |= {"mean": float(scaler.mean_[0]), "scale": float(scaler.scale_[0])}
-    if wanted.bins:
-        found["edges"] = quantile_edges(column.to_numpy(), wanted.bins)
-    if wanted.free:
-        found["levels"] = unique_levels(column)
-    if wanted.listed is not None:
-        for level in sort_levels({*as_levels(column.dropna())}.difference(wanted.listed)):
+        mean, scale = float(scaler.mean_[0]), float(scaler.scale_[0])
+        made["numeric"] = Standard(name, (name,), fill, mean, scale)
+    if features.quantile and name in features.quantiles:
+        edges = quantile_edges(column.to_numpy(), features.quantile.bins)
+        made["quantile"] = Bins(name, _number_bins(f"{name}_q", edges), fill, edges)
+    if name in features.cut:
+        edges = features.cut[name]
+        made["cut"] = Bins(name, _number_bins(f"{name}_bin", edges), fill, edges, upper=True)
+    if name in features.passthrough:
+        made["passthrough"] = Block(name, (name,), fill)
+    levels = features.levels.get(name, ())
+    if levels:
+        filled = policy_of(name, config, numeric=False) == "category"
+        listed = (*levels, MISSING_LEVEL) if filled else levels
+        for level in sort_levels({*as_levels(column.dropna())}.difference(listed)):
             raise ConfigError(
-                f"{file}: features.levels: column {column.name!r} holds the level {level!r} in "
-                "train, which is not listed.",
-                nearest(level, wanted.listed),
+                f"{file}: features.levels: column {name!r} holds the level {level!r} in train, "
+                "which is not listed.",
+                nearest(level, listed),
             )
-    return Statistics(**found)
+    # Of a column that is used as a number, too, other levels than those of training may come.
+    elif name in features.categorical or name not in used_columns(config)[0]:
+        levels = unique_levels(column)
+    if name in features.categorical:
+        where = f"{file}: features.categorical: column {name!r} has {len(levels):,} levels"
+        config.limits.check("levels", len(levels), where, "Leave it out, or merge levels")
+        made["categorical"] = _one_hot(name, name, levels)
+    if name in features.binary:
+        level = features.binary[name]
+        made["binary"] = Binary(name, (f"{name}_{level}",), level=level, levels=levels)
+    return made
 
 
-def fit_statistics(
-    frame: pd.DataFrame, config: DatasetConfig, file: Path | str
-) -> dict[str, Statistics]:
-    """Return column -> its statistics in the training rows."""
-    return {name: fit_column(frame[name], each, file) for name, each in list_wanted(config).items()}
+def _number_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
+
+
+def _one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
+    return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
 
 
 def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
@@ -276,60 +250,32 @@ def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
     return tuple(float(edge) for edge in np.unique(inner) if edge > values.min())
 
 
-def make_blocks(
-    config: DatasetConfig,
-    statistics: Mapping[str, Statistics],
-    group_names: Mapping[str, tuple[str, ...]],
-) -> tuple[Block, ...]:
-    """Return the blocks of all features but texts, in the order of ``features``."""
-    features, known = config.features, statistics
-
-    def name_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
-        return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
-
-    def one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
-        return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
-
-    def levels_of(name: str) -> tuple[str, ...]:
-        return features.levels.get(name) or (known[name].levels if name in known else ())
-
-    blocks: list[Block] = [
-        Standard(name, (name,), known[name].fill, known[name].mean, known[name].scale)
-        for name in features.numeric
-    ]
-    blocks += [
-        Bins(name, name_bins(f"{name}_q", known[name].edges), known[name].fill, known[name].edges)
-        for name in features.quantiles
-    ]
-    blocks += [
-        Bins(name, name_bins(f"{name}_bin", edges), known[name].fill, edges, upper=True)
-        for name, edges in features.cut.items()
-    ]
-    blocks += [one_hot(name, name, levels_of(name)) for name in features.categorical]
-    blocks += [
-        Binary(name, (f"{name}_{level}",), level=level, levels=levels_of(name))
-        for name, level in features.binary.items()
-    ]
-    blocks += [Block(name, (name,), known[name].fill) for name in features.passthrough]
-    blocks += [one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups]
-    return tuple(blocks)
+def list_fitted(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
+    """Return key of ``features`` -> its columns that `fit_column` takes, in the order of X."""
+    features = config.features
+    return {
+        "numeric": tuple(features.numeric),
+        "quantile": features.quantiles,
+        "cut": tuple(features.cut),
+        "categorical": tuple(features.categorical),
+        "binary": tuple(features.binary),
+        "passthrough": features.passthrough,
+    }
 
 
 def make_encoder(
     config: DatasetConfig,
-    statistics: Mapping[str, Statistics],
+    fitted: Mapping[str, Mapping[str, Block]],
     group_names: Mapping[str, tuple[str, ...]],
     file: Path | str,
     text: Block | None = None,
 ) -> Encoder:
-    """Put the blocks of an encoder together, in the order of ``features``; ``text`` comes last."""
-    features = config.features
-    for name in features.categorical:
-        count = len(features.levels.get(name) or statistics[name].levels)
-        where = f"{file}: features.categorical: column {name!r} has {count:,} levels"
-        config.limits.check("levels", count, where, "Leave it out, or merge levels")
-    blocks = make_blocks(config, statistics, group_names)
-    encoder = Encoder(blocks if text is None else (*blocks, text))
+    """Put the fitted blocks together in the order of ``features``, groups and ``text`` last."""
+    blocks = [fitted[name][key] for key, names in list_fitted(config).items() for name in names]
+    blocks += [
+        _one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in config.features.groups
+    ]
+    encoder = Encoder(tuple(blocks) if text is None else (*blocks, text))
     names = encoder.feature_names
     if not names:
         raise ConfigError(
@@ -344,3 +290,198 @@ def make_encoder(
             "List each column once.",
         )
     return encoder
+
+
+# Protected attributes: group codes made from columns.
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """How one attribute is made; code k is the level names[k].
+
+    From ``column``: by ``codes`` (column level -> code) with ``others`` as the code of the
+    remaining levels, or by bands: code k counts the ``edges`` that a number is not below. Or as the
+    ``cross`` product of others.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    column: str | None = None
+    codes: Mapping[str, int] | None = None
+    others: int | None = None
+    edges: tuple[float, ...] = ()
+    cross: tuple[str, ...] = ()
+
+    def find(self, column: pd.Series) -> np.ndarray:
+        """Return the group codes of a column, int64; −1 where a row belongs to no group."""
+        absent = column.isna().to_numpy()
+        if self.edges:
+            numbers = column.to_numpy(dtype=np.float64)
+            codes = np.searchsorted(self.edges, numbers, side="right")
+            return np.where(absent, -1, codes).astype(np.int64)
+        others = -1 if self.others is None else self.others
+        known = as_levels(column).map(dict(self.codes or {}))
+        return np.where(absent, -1, known.fillna(others).to_numpy(dtype=np.int64))
+
+    def encode(self, column: pd.Series, file: Path | str = "") -> np.ndarray:
+        """Return the group codes of a column, int64 of shape (n_samples,)."""
+        codes = self.find(column)
+        if (codes < 0).any():
+            level = str(column.iloc[int((codes < 0).argmax())])
+            raise DataError(
+                f"{file}: groups.{self.name}: column {self.column!r} holds level {level!r}, "
+                "which belongs to no group.",
+                f"List it under groups.{self.name}.levels, or give one group the level {OTHERS}.",
+            )
+        return codes
+
+
+def fit_attributes(
+    groups: Mapping[str, Group],
+    levels: Mapping[str, tuple[str, ...]],
+    file: Path | str,
+    limits: Limits,
+) -> tuple[Attribute, ...]:
+    """Return the attributes in the order of the YAML, with their levels.
+
+    ``levels`` are those that occur in each column that makes a group by level. A level that is
+    named must occur, and in one group only.
+    """
+    made: dict[str, Attribute] = {}
+    for name, group in groups.items():
+        if group.cross:
+            continue
+        if group.edges:
+            where = f"{file}: groups.{name}: below makes {len(group.edges) + 1:,} bands"
+            limits.check("levels", len(group.edges) + 1, where, "List fewer numbers")
+            names = group.names or name_bands(group.edges)
+            made[name] = Attribute(name, names, column=group.column, edges=group.edges)
+        else:
+            made[name] = _by_level(name, group, levels[group.column or ""], file)
+            where = f"{file}: groups.{name}: column {group.column!r} has {len(made[name].names):,}"
+            limits.check("levels", len(made[name].names), f"{where} levels", "Merge some of them")
+    for name, group in groups.items():
+        if group.cross:
+            count = math.prod(len(made[other].names) for other in group.cross)
+            where = f"{file}: groups.{name}: cross makes {count:,} combinations of levels"
+            limits.check("levels", count, where, "Cross fewer attributes")
+            cells = product(*(made[other].names for other in group.cross))
+            names = name_cells(cells, f"{file}: groups.{name}")
+            made[name] = Attribute(name, names, cross=group.cross)
+    # Studies measure pairs, too. Two have one name only where both sides have levels with a ×.
+    signed = [each for each in made.values() if not each.cross and "×" in "".join(each.names)]
+    for first, second in combinations(signed, 2):
+        if len(first.names) * len(second.names) <= limits.levels:
+            where = f"{file}: groups.{first.name} and groups.{second.name}"
+            name_cells(product(first.names, second.names), where)
+    return tuple(made[name] for name in groups)
+
+
+def name_bands(edges: tuple[float, ...]) -> tuple[str, ...]:
+    """Return names of the bands between rising edges: below 25, 25 to below 40, from 40."""
+    texts = [_write_edge(edge) for edge in edges]
+    between = (f"{low} to below {high}" for low, high in pairwise(texts))
+    return (f"below {texts[0]}", *between, f"from {texts[-1]}")
+
+
+def _write_edge(edge: float) -> str:
+    """Return a number in so many digits that it reads back as itself, and no two are alike."""
+    texts = (f"{edge:.{digits}g}" for digits in (6, 15, 17))
+    return next(text for text in texts if float(text) == edge)
+
+
+def _by_level(name: str, group: Group, present: tuple[str, ...], file: Path | str) -> Attribute:
+    if group.levels is None:
+        codes = {level: code for code, level in enumerate(sort_levels(present))}
+        return Attribute(name, tuple(codes), column=group.column, codes=codes)
+    codes = {}
+    others = None
+    for code, (label, merged) in enumerate(group.levels.items()):
+        if merged == (OTHERS,) and OTHERS not in present:
+            others = code
+            continue
+        for level in merged:
+            if level not in present:
+                raise ConfigError(
+                    f"{file}: groups.{name}.levels.{label}: column {group.column!r} holds no "
+                    f"level {level!r}.",
+                    nearest(level, present),
+                )
+            if codes.get(level, code) != code:
+                raise ConfigError(
+                    f"{file}: groups.{name}.levels: {level!r} is listed in two groups.",
+                    "List each level once.",
+                )
+            codes[level] = code
+    return Attribute(name, tuple(group.levels), column=group.column, codes=codes, others=others)
+
+
+def encode_attributes(
+    attributes: tuple[Attribute, ...], frame: pd.DataFrame, file: Path | str = ""
+) -> np.ndarray:
+    """Return the group codes of all attributes, int64 of shape (n_samples, n_attributes)."""
+    codes = find_groups(attributes, frame)
+    for position, attribute in enumerate(attributes):
+        if attribute.column is not None and (none := codes[:, position] < 0).any():
+            attribute.encode(frame[attribute.column][none], file)
+    return codes
+
+
+def find_groups(attributes: tuple[Attribute, ...], frame: pd.DataFrame) -> np.ndarray:
+    """Return the group codes of all attributes, with −1 where a row belongs to no group.
+
+    Columns that the frame lacks give −1 in every row.
+    """
+    codes = np.full((len(frame), len(attributes)), -1, dtype=np.int64)
+    names = [attribute.name for attribute in attributes]
+    for position, attribute in enumerate(attributes):
+        if attribute.column in frame:
+            codes[:, position] = attribute.find(frame[attribute.column])
+    crossed = cross_codes(np.maximum(codes, 0), attributes)
+    for position, attribute in enumerate(attributes):
+        factors = [names.index(other) for other in attribute.cross or (attribute.name,)]
+        crossed[(codes[:, factors] < 0).any(axis=1), position] = -1
+    return crossed
+
+
+def cross_codes(codes: np.ndarray, attributes: tuple[Attribute, ...]) -> np.ndarray:
+    """Return the codes with the columns of cross products made from those of their attributes."""
+    codes = codes.copy()
+    names = [attribute.name for attribute in attributes]
+    for position, attribute in enumerate(attributes):
+        if attribute.cross:
+            columns = [names.index(other) for other in attribute.cross]
+            shape = [len(attributes[column].names) for column in columns]
+            codes[:, position] = np.ravel_multi_index(tuple(codes[:, columns].T), shape)
+    return codes
+
+
+def check_attributes(
+    attributes: tuple[Attribute, ...],
+    codes: np.ndarray,
+    parts: Mapping[str, np.ndarray],
+    file: Path | str,
+) -> None:
+    """Raise a DataError for an attribute that is constant, or has unseen levels, in train."""
+    for position, attribute in enumerate(attributes):
+        seen = np.bincount(codes[parts["train"], position], minlength=len(attribute.names)) > 0
+        if seen.sum() < 2:
+            raise DataError(
+                f"{file}: groups.{attribute.name} is constant: all training rows are "
+                f"{attribute.names[int(seen.argmax())]!r}.",
+                "A protected attribute needs at least two groups: choose another column, "
+                "threshold or rows.",
+            )
+        if attribute.cross:
+            # An empty cell of a cross product says nothing about the levels of its attributes.
+            continue
+        for part, rows in parts.items():
+            unseen = ~seen & (np.bincount(codes[rows, position], minlength=seen.size) > 0)
+            if unseen.any():
+                raise DataError(
+                    f"{file}: groups.{attribute.name}: level "
+                    f"{attribute.names[int(unseen.argmax())]!r} occurs in {part} and never in "
+                    "train.",
+                    f"Merge rare levels under groups.{attribute.name}.levels, "
+                    "or use split.kind: per_group.",
+                )

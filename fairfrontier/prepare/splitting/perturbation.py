@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier.prepare.config.section import Drop, Noise
-from fairfrontier.prepare.splitting.group import Attribute, cross_codes
+from fairfrontier.prepare.splitting.encoder import Attribute, cross_codes
 from fairfrontier.runtime.errors import ConfigError, nearest
 
 

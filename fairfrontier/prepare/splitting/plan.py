@@ -17,9 +17,10 @@ import pandas as pd
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Group, Label, SplitRule
 from fairfrontier.prepare.split import Part, Split, Variant
-from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder
-from fairfrontier.prepare.splitting.group import (
+from fairfrontier.prepare.splitting.encoder import (
+    GROUP_PREFIX,
     Attribute,
+    Encoder,
     check_attributes,
     cross_codes,
     encode_attributes,

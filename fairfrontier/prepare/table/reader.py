@@ -22,15 +22,15 @@ import pyarrow as pa
 from fairfrontier.prepare.config.section import MISSING_MARKERS, Source, SourceFile, is_address
 from fairfrontier.prepare.source.archive import GZIP_START, ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.table.column import Cells, read_column
-from fairfrontier.prepare.table.frame import PlainParquet, count_bytes, make_frame
-from fairfrontier.prepare.table.layout import ALWAYS_MISSING, find_keys
-from fairfrontier.prepare.table.sheet import read_typed
+from fairfrontier.prepare.table.frame import PlainParquet, count_bytes, make_frame, read_typed
 from fairfrontier.prepare.table.text import (
+    ALWAYS_MISSING,
     BATCH_ROWS,
     Header,
     check_names,
     cut_text,
     find_header,
+    find_keys,
     open_text,
     read_start,
     read_text,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.splitting.encoder import fit_statistics, make_encoder, quantile_edges
+from fairfrontier.prepare.splitting.encoder import fit_column, make_encoder, quantile_edges
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING, make_people
@@ -37,7 +37,8 @@ def table():
 
 def fit(frame, config=None):
     config = config or config_of()
-    return make_encoder(config, fit_statistics(frame, config, "f"), {}, "f")
+    fitted = {name: fit_column(frame[name], config, "f") for name in frame}
+    return make_encoder(config, fitted, {}, "f")
 
 
 @settings(max_examples=15)
@@ -92,7 +93,7 @@ def test_cut_columns_are_those_of_pandas():
     frame["points"] = np.random.default_rng(0).integers(-3, 60, 400).astype(float)
     edges = (1.0, 20.0, 41.5)
     config = config_of({"cut": {"points": list(edges)}}, {})
-    encoder = make_encoder(config, fit_statistics(frame, config, "f"), {}, "f")
+    encoder = fit(frame, config)
     X = encoder.encode(frame)
     assert encoder.feature_names == ("points_bin1", "points_bin2", "points_bin3", "points_bin4")
     wanted = pd.cut(frame["points"], [-np.inf, *edges, np.inf], labels=False)
@@ -119,11 +120,11 @@ def test_cuts_that_cannot_be_are_refused(features, message):
 def test_means_fill_with_the_training_mean():
     frame = table()
     config = config_of({"numeric": ["income"]}, {"numeric": "mean"})
-    statistics = fit_statistics(frame, config, "f")
-    assert np.isclose(statistics["income"].fill, frame["income"].mean())
+    (block,) = fit_column(frame["income"], config, "f").values()
+    assert np.isclose(block.fill, frame["income"].mean())
     frame["income"] = np.nan
     with pytest.raises(DataError, match="'income' has no value in train"):
-        fit_statistics(frame, config, "f")
+        fit_column(frame["income"], config, "f")
 
 
 def test_a_constant_column_becomes_zero():

@@ -6,7 +6,7 @@ import pytest
 
 from fairfrontier.prepare.config.dataset import Limits
 from fairfrontier.prepare.config.section import Group
-from fairfrontier.prepare.splitting.group import (
+from fairfrontier.prepare.splitting.encoder import (
     check_attributes,
     cross_codes,
     encode_attributes,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.prepare.config.section import Drop, Noise
-from fairfrontier.prepare.splitting.group import Attribute
+from fairfrontier.prepare.splitting.encoder import Attribute
 from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
 from fairfrontier.runtime.errors import ConfigError
 
