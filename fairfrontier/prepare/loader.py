@@ -392,8 +392,8 @@ def _chunk(array: np.ndarray, rows: tuple[int, ...]) -> Any:
 def _list_deciding(config: DatasetConfig) -> list[str]:
     """Return the columns that decide the split: all but plain features."""
     mentions, (_, levels) = mention_columns(config), used_columns(config)
-    keys = ("label.column", "features.binary", "groups", "protected")
-    keys += ("split.of", "split.column", "weight")
+    keys = ["label.column", "features.binary", "groups", "protected", "split.of", "weight"]
+    keys.append("split.column")
     names = [name for key in keys for name in mentions[key]]
     return list(
         dict.fromkeys([*names, *(name for name in mentions["counterfactuals"] if name in levels)])

@@ -31,6 +31,7 @@ from fairfrontier.prepare.splitting.plan import Edit, make_edits
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
+    Cells,
     as_levels,
     find_doubtful,
     mask_numbers,
@@ -47,7 +48,7 @@ from fairfrontier.prepare.table.rows import (
     used_columns,
 )
 from fairfrontier.prepare.text.corpus import prepare_texts
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown, repeated
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
@@ -294,12 +295,9 @@ class RowEncoder:
         """Raise a ConfigError for a table without a column of a feature or a needed attribute."""
         listed = [*columns]
         present = set(listed)
-        for name in (*self.features, *self.find_columns(needed)):
-            if name not in present:
-                raise ConfigError(
-                    f"{table} has no column {name!r}, which the model decides by.",
-                    nearest(name, present),
-                )
+        names = (*self.features, *self.find_columns(needed))
+        refuse_unknown(names, present, f"{table} has no column", ", which the model decides by")
+        for name in names:
             if listed.count(name) > 1:
                 raise ConfigError(
                     f"{table} has several columns {name!r}, by which the model decides.",
@@ -377,16 +375,11 @@ class RowEncoder:
     def _check_labels(self, column: pd.Series, known: np.ndarray, table: Path | str) -> None:
         """Raise a DataError for a cell of the label that is neither known nor missing."""
         wrong = column.notna().to_numpy() & ~known
-        if wrong.any():
-            at = int(wrong.argmax())
-            level = str(column.iloc[at])
-            what = "a label that the study's table had not" if self.levels else "no finite number"
-            raise DataError(
-                f"{table}: column {column.name!r} holds {level!r} in row {column.index[at]}, "
-                f"{what}.",
-                (f"{nearest(level, self.levels)} " if self.levels else "")
-                + "Where a label is unknown, leave the cell empty.",
-            )
+        what, mend = "no finite number", "Where a label is unknown, leave the cell empty."
+        if self.levels and wrong.any():
+            what = "a label that the study's table had not"
+            mend = f"{nearest(str(column[wrong].iloc[0]), self.levels)} {mend}"
+        Cells(column, "", table).refuse(wrong, f", {what}", mend)
 
     def unscale(self, values: np.ndarray) -> np.ndarray:
         """Return predictions of a regression in the units of its column."""

@@ -6,7 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 
@@ -116,6 +116,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return f"Did you mean {near[0]!r}?"
     listed = ", ".join([*names[:LISTED], "…"] if len(names) > LISTED else names)
     return f"Known are: {listed}." if names else "Nothing is registered there."
+
+
+def refuse_unknown(
+    names: Iterable[str], known: Collection[str], before: str, after: str = ""
+) -> None:
+    """Raise a ConfigError, "BEFORE 'name'AFTER.", for the first name that is not known."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{before} {name!r}{after}.", nearest(name, known))
 
 
 def repeated(names: Iterable[str]) -> list[str]:

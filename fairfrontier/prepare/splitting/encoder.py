@@ -15,10 +15,16 @@ from pydantic import TypeAdapter
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, Limits
 from fairfrontier.prepare.config.section import OTHERS, Group
-from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels, unique_levels
+from fairfrontier.prepare.table.column import (
+    MISSING_LEVEL,
+    Cells,
+    as_levels,
+    sort_levels,
+    unique_levels,
+)
 from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.prepare.table.rows import policy_of, used_columns
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown, repeated
 
 GROUP_PREFIX = "group:"
 
@@ -326,13 +332,9 @@ class Attribute:
     def encode(self, column: pd.Series, file: Path | str = "") -> np.ndarray:
         """Return the group codes of a column, int64 of shape (n_samples,)."""
         codes = self.find(column)
-        if (codes < 0).any():
-            level = str(column.iloc[int((codes < 0).argmax())])
-            raise DataError(
-                f"{file}: groups.{self.name}: column {self.column!r} holds level {level!r}, "
-                "which belongs to no group.",
-                f"List it under groups.{self.name}.levels, or give one group the level {OTHERS}.",
-            )
+        mend = f"List it under groups.{self.name}.levels, or give one group the level {OTHERS}."
+        cells = Cells(column.rename(self.column), "", f"{file}: groups.{self.name}")
+        cells.refuse(codes < 0, ", which belongs to no group", mend)
         return codes
 
 
@@ -400,13 +402,9 @@ def _by_level(name: str, group: Group, present: tuple[str, ...], file: Path | st
         if merged == (OTHERS,) and OTHERS not in present:
             others = code
             continue
+        where = f"{file}: groups.{name}.levels.{label}: column {group.column!r} holds no level"
+        refuse_unknown(merged, present, where)
         for level in merged:
-            if level not in present:
-                raise ConfigError(
-                    f"{file}: groups.{name}.levels.{label}: column {group.column!r} holds no "
-                    f"level {level!r}.",
-                    nearest(level, present),
-                )
             if codes.get(level, code) != code:
                 raise ConfigError(
                     f"{file}: groups.{name}.levels: {level!r} is listed in two groups.",

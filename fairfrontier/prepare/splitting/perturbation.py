@@ -9,7 +9,7 @@ import numpy as np
 
 from fairfrontier.prepare.config.section import Drop, Noise
 from fairfrontier.prepare.splitting.encoder import Attribute, cross_codes
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import refuse_unknown
 
 
 def add_noise(
@@ -69,13 +69,8 @@ def _confusion(rule: Noise, attribute: Attribute, file: Path | str) -> np.ndarra
     names = attribute.names
     chance = np.zeros((len(names), len(names)))
     for true, seen in (rule.confusion or {}).items():
-        for name in (true, *seen):
-            if name not in names:
-                raise ConfigError(
-                    f"{file}: perturb.noisy_groups.{attribute.name}.confusion: there is no group "
-                    f"{name!r}.",
-                    nearest(name, names),
-                )
+        where = f"{file}: perturb.noisy_groups.{attribute.name}.confusion: there is no group"
+        refuse_unknown((true, *seen), names, where)
         for name, probability in seen.items():
             chance[names.index(true), names.index(name)] = probability
     chance[np.diag_indices_from(chance)] += 1 - chance.sum(axis=1)
@@ -105,16 +100,10 @@ def drop_rows(
         for name, level in case.groups.items():
             column = names.index(name)
             levels = attributes[column].names
-            if level not in levels:
-                raise ConfigError(
-                    f"{key}.groups.{name}: there is no group {level!r}.", nearest(level, levels)
-                )
+            refuse_unknown([level], levels, f"{key}.groups.{name}: there is no group")
             match &= groups[train, column] == levels.index(level)
         if case.label is not None:
-            if case.label not in classes:
-                raise ConfigError(
-                    f"{key}.label: there is no class {case.label!r}.", nearest(case.label, classes)
-                )
+            refuse_unknown([case.label], classes, f"{key}.label: there is no class")
             match &= y[train] == classes.index(case.label)
         matches |= match
     draw = np.random.default_rng([seed, 2]).random(train.size)

@@ -38,7 +38,7 @@ from fairfrontier.prepare.table.rows import (
     refuse_absent,
     used_columns,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +87,8 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
             f"{where} has a class of {longest:,} letters, and names have at most {LONGEST_NAME:,}.",
             "Name the classes in fewer letters.",
         )
-    if label.favourable is not None and label.favourable not in meaning:
-        raise ConfigError(
-            f"{file}: label.favourable: there is no class {label.favourable!r}.",
-            nearest(label.favourable, meaning),
-        )
+    if label.favourable is not None:
+        refuse_unknown([label.favourable], meaning, f"{file}: label.favourable: there is no class")
     return Target(y, classes, label.find_favourable(classes))
 
 
@@ -115,12 +112,8 @@ def _binary(
             "Name the positive ones under label.positive, or set label.task to multiclass.",
         )
     for level in positive:
-        if level not in levels:
-            raise ConfigError(
-                f"{file}: label.positive: {label.column!r} never is {level!r}"
-                f"{YAML_TRUTH if level in ('True', 'False') else ''}.",
-                nearest(level, levels),
-            )
+        truth = YAML_TRUTH if level in ("True", "False") else ""
+        refuse_unknown([level], levels, f"{file}: label.positive: {label.column!r} never is", truth)
     negative = [level for level in levels if level not in positive]
     if not negative:
         raise DataError(
@@ -242,12 +235,8 @@ def _by_column(rule: SplitRule, column: pd.Series, file: Path | str) -> dict[str
     column = as_levels(column)
     present = set(column.unique())
     for name, levels in rule.parts.items():
-        for level in levels:
-            if level not in present:
-                raise ConfigError(
-                    f"{file}: split.{name}: column {rule.column!r} holds no level {level!r}.",
-                    nearest(level, present),
-                )
+        where = f"{file}: split.{name}: column {rule.column!r} holds no level"
+        refuse_unknown(levels, present, where)
         parts[name] = np.flatnonzero(column.isin(levels).to_numpy())
     return parts
 
@@ -446,10 +435,10 @@ def make_edits(
             present = levels.get(column)
             if wanted is None and present is None:
                 raise ConfigError(f"{key}: a numeric column has no levels to list.", "List values.")
-            for level in wanted or ():
-                if present is not None and level not in present:
-                    raise ConfigError(f"{key}: no row has {level!r}.", nearest(level, present))
-                if present is None and not np.isfinite(pd.to_numeric(level, errors="coerce")):
+            if present is not None:
+                refuse_unknown(wanted or (), present, f"{key}: no row has")
+            for level in wanted or () if present is None else ():
+                if not np.isfinite(pd.to_numeric(level, errors="coerce")):
                     raise ConfigError(
                         f"{key}: {level!r} is no number, and the column has numbers.",
                         "List numbers.",
@@ -643,11 +632,7 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     number_columns, level_columns = used_columns(config)
     levels = {name: unique_levels(frame[name]) for name in level_columns if name in frame}
     for name, level in config.features.binary.items():
-        if level not in levels[name]:
-            raise ConfigError(
-                f"{file}: features.binary.{name}: no row has {level!r}.",
-                nearest(level, levels[name]),
-            )
+        refuse_unknown([level], levels[name], f"{file}: features.binary.{name}: no row has")
     where = f"{file}: label.column: {config.label.column!r} has {len(target.classes):,} classes"
     config.limits.check("levels", len(target.classes), where, "Merge some of them")
     attributes = fit_attributes(config.groups, levels, file, config.limits)

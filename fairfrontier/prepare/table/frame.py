@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, TypeVar, cast
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fairfrontier.prepare.config.section import MISSING_MARKERS
@@ -29,58 +28,49 @@ from fairfrontier.prepare.table.text import (
     find_regular,
     read_mixed,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 from fairfrontier.runtime.text_file import is_plain
 
 # Encodings that are read as dictionaries.
 COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # Names of settings repeat in every row of a result, which shrinks to little more than its numbers.
 RESULT_TIMES = 1000
-TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-VIEWS = (pa.string_view(), pa.binary_view())
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 class PlainParquet:
     """A Parquet file whose text is counted before a copy is made for every row.
 
-    ``growth`` is raised where its rows take more than ``most`` bytes.
+    ``growth`` is raised where its rows take more than ``most`` bytes; text in lists and records
+    counts as it is kept.
     """
 
     def __init__(
         self, source: Path | IO[bytes], most: int, growth: DataError, **options: Any
     ) -> None:
-        import pyarrow.parquet as pq
-
         file = pq.ParquetFile(source)
         self.schema, self.metadata = file.schema_arrow, file.metadata
         self.most, self.growth, self.total = most, growth, 0
-        self._leaves = [file.schema.column(leaf) for leaf in range(self.metadata.num_columns)]
+        self._groups = [file.metadata.row_group(g) for g in range(file.metadata.num_row_groups)]
+        self._leaves = [*enumerate(map(file.schema.column, range(file.metadata.num_columns)))]
         # Of text in a delta encoding Arrow makes none, and refuses pages where none is stated.
         text = [
             leaf.path
-            for number, leaf in enumerate(self._leaves)
-            if leaf.physical_type == "BYTE_ARRAY" and self._list_encodings(number) <= COUNTED
+            for number, leaf in self._leaves
+            if leaf.physical_type == "BYTE_ARRAY"
+            and leaf.path in self.schema.names
+            and all({*group.column(number).encodings} <= COUNTED for group in self._groups)
         ]
         self.file = pq.ParquetFile(source, read_dictionary=text, **options)
-
-    def _list_encodings(self, leaf: int) -> set[str]:
-        groups = range(self.metadata.num_row_groups)
-        return {each for g in groups for each in self.metadata.row_group(g).column(leaf).encodings}
 
     def check_cells(self, least: int, names: Sequence[str] | None = None) -> None:
         """Raise where cells of ``least`` bytes are too many, by what the file says of itself."""
         total = 0
-        for number, leaf in enumerate(self._leaves):
-            top = leaf.path.partition(".")[0]
-            if names is not None and leaf.path not in names and top not in names:
-                continue
-            count = self.metadata.num_rows
-            if leaf.max_repetition_level:
-                groups = range(self.metadata.num_row_groups)
-                count = sum(self.metadata.row_group(g).column(number).num_values for g in groups)
-            fixed = leaf.physical_type == "FIXED_LEN_BYTE_ARRAY"
-            total += count * max(least, leaf.length if fixed else 0)
+        for number, leaf in self._leaves:
+            if names is None or leaf.path in names or leaf.path.partition(".")[0] in names:
+                fixed = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
+                count = sum(group.column(number).num_values for group in self._groups)
+                total += count * max(least, fixed)
         if total > self.most:
             raise self.growth
 
@@ -112,80 +102,27 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 def count_bytes(rows: pa.Table | pa.RecordBatch) -> int:
-    """Return the bytes of rows when every cell has its own; an error of Arrow's where they lie.
+    """Return the bytes of rows when every cell has its own text; Arrow's error where they lie.
 
     What others have written may lead outside of its memory, or be no UTF-8: that is found here, and
     nowhere before it is used.
     """
     rows.validate(full=True)
-    return sum(map(_count_bytes, rows.columns))
+    columns = [getattr(column, "chunks", [column]) for column in rows.columns]
+    return sum(_count_cells(cells) for chunks in columns for cells in chunks)
 
 
-def _count_bytes(column: pa.Array | pa.ChunkedArray) -> int:
-    if isinstance(column, pa.ChunkedArray):
-        return sum(map(_count_bytes, column.chunks))
+def _count_cells(cells: pa.Array) -> int:
+    if pa.types.is_dictionary(cells.type):
+        levels = cells.dictionary
+        if pa.types.is_string_view(levels.type) or pa.types.is_binary_view(levels.type):
+            # Arrow does not say how long its views are.
+            levels = levels.cast(pa.large_binary())
+        with suppress(pa.ArrowNotImplementedError):
+            lengths = pc.binary_length(levels).cast(pa.int64())
+            return (pc.sum(lengths.take(cells.indices)).as_py() or 0) + 2 * len(cells)
     # Of cells that take no bytes a file may have any number.
-    return _count_known(column) or len(column)
-
-
-def _count_known(column: pa.Array) -> int:
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _count_bytes(column.storage)
-    if types.is_dictionary(kind):
-        return _count_levels(column)
-    if types.is_struct(kind):
-        return sum(map(_count_bytes, column.flatten()))
-    if types.is_map(kind):
-        # As a list its flat cells are those of its rows, not of the array that they are cut from.
-        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
-        return _count_overlap(column) * _count_bytes(column.values)
-    if kind in VIEWS:
-        return (pc.sum(_find_lengths(column)).as_py() or 0) + 16 * len(column)
-    # Unions and runs have no flat cells, and are not kept as Parquet.
-    return _count_bytes(column.flatten()) if hasattr(column, "flatten") else int(column.nbytes)
-
-
-def _count_levels(column: pa.DictionaryArray) -> int:
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    levels = column.dictionary
-    if (lengths := _find_lengths(levels)) is not None:
-        return (pc.sum(lengths.take(column.indices)).as_py() or 0) + 2 * len(column)
-    most = _count_bytes(levels)
-    if not types.is_nested(levels.type):
-        most = -(-most // max(len(levels), 1))
-    return most * len(column)
-
-
-def _find_lengths(text: pa.Array) -> pa.Array | None:
-    """Return the bytes of every cell of text; None for other cells."""
-    import pyarrow.compute as pc
-
-    kind = text.type
-    if kind in VIEWS:
-        # Arrow has no function for it: a view of 16 bytes begins with its length.
-        views = np.frombuffer(text.buffers()[1] or b"", np.int32)[::4]
-        views = views[text.offset : text.offset + len(text)]
-        return pa.array(views, pa.int64(), mask=text.is_null().to_numpy(zero_copy_only=False))
-    if kind in TEXT:
-        return pc.binary_length(text).cast(pa.int64())
-    return None
-
-
-def _count_overlap(lists: pa.ListViewArray | pa.LargeListViewArray) -> int:
-    """Return how many lists share a cell at most."""
-    valid = lists.is_valid().to_numpy(zero_copy_only=False)
-    start, size = lists.offsets.to_numpy()[valid], lists.sizes.to_numpy()[valid]
-    change = np.zeros(len(lists.values) + 1, np.int64)
-    np.add.at(change, start, 1)
-    np.subtract.at(change, start + size, 1)
-    return int(change.cumsum().max())
+    return max(cells.nbytes, len(cells))
 
 
 def read_result(path: Path) -> pd.DataFrame:
@@ -250,10 +187,7 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
         )
     check_names(names, Path("The frame"))
     for column, option in used.items():
-        if column not in names:
-            raise ConfigError(
-                f"The table has no column {column!r} ({option}).", nearest(column, names)
-            )
+        refuse_unknown([column], names, "The table has no column", f" ({option})")
     taken = list(used or names)
     if isinstance(frame, pa.Table):
         return frame.select(taken)
@@ -311,38 +245,6 @@ SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 FEATHER = (b"ARROW1", b"FEA1")
 # A sheet is made a rectangle: more cells than it has bytes were never written.
 LEAST_CELLS = 2**22
-# Parts of an .xlsx that openpyxl does not read for a sheet's cells.
-UNREAD = (
-    "xl/calcChain.xml",
-    "xl/charts/",
-    "xl/comments",
-    "xl/drawings/",
-    "xl/embeddings/",
-    "xl/externalLinks/",
-    "xl/media/",
-    "xl/model/",
-    "xl/pivotCache/",
-    "xl/vbaProject.bin",
-)
-# A short tag takes openpyxl a thousand times the memory, until the row or shared text that it is
-# in ends. Other tags than those of plain cells stay; styles of cells are at most 65,490.
-PART_BYTES, PART_TAGS = 2**22, 2**18
-# Excel has no more rows.
-ROWS = 2**20
-
-
-def _compile_tags(start: str, inner: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of a tag that is neither, with what it holds, and of one that starts."""
-    prefix = r"(?:[\w.-]+:)?"
-    other = rf"<(?![/?!]|{prefix}(?:{start}|{inner})[\s/>])[^<]*"
-    return re.compile(other.encode()), re.compile(rf"<{prefix}{start}[\s/>]".encode())
-
-
-# Those that may be large.
-LARGE = {
-    re.compile(r"xl/worksheets/[^/]+\.xml"): _compile_tags("row", "c|v|is|t|f"),
-    re.compile(r"xl/sharedStrings\.xml"): _compile_tags("si", "t"),
-}
 
 
 def read_typed(path: Path) -> pa.Table | None:
@@ -370,13 +272,13 @@ def _read_feather(raw: bytes, path: Path) -> pa.Table:
 
 def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
     """Return the first sheet of a spreadsheet; pandas needs a library of its own for it."""
-    with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        most = most_unpacked(len(raw))
-        if sum(member.file_size for member in archive.infolist()) > most:
-            raise refuse_growth(path, most, "Save the sheet as CSV.")
     try:
-        if zipfile.is_zipfile(io.BytesIO(raw)):
-            raw = _check_sheet(raw, path)
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            size, most = sum(part.file_size for part in archive.infolist()), most_unpacked(len(raw))
+            if size > most:
+                raise refuse_growth(path, most, "Save the sheet as CSV.")
+            if SPREADSHEET in archive.namelist():
+                _check_sheet(raw, path, max(LEAST_CELLS, size), most)
         cells = pd.read_excel(
             io.BytesIO(raw),
             header=None,
@@ -415,31 +317,14 @@ def _name_cells(cells: pd.DataFrame, path: Path) -> pd.DataFrame:
     return frame[kept].set_axis(names, axis=1)
 
 
-def _check_sheet(raw: bytes, path: Path) -> bytes:
-    """Return a spreadsheet without large parts that are not read.
+def _check_sheet(raw: bytes, path: Path, most: int, limit: int) -> None:
+    """Raise a DataError for a first sheet of too many columns, cells or characters.
 
-    Raises a DataError for others that take much more than their cells do, and for a first sheet of
-    too many columns, cells or characters. Cells count up to the last in use, and a text that many
-    cells share for each of them.
+    Cells count up to the last in use, and a text that many cells share for each of them.
     """
-    limit = most_unpacked(len(raw))
-    kept = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(kept, "w") as copy:
-        most = max(LEAST_CELLS, sum(member.file_size for member in archive.infolist()))
-        if SPREADSHEET not in archive.namelist():
-            return raw
-        for name in dict.fromkeys(archive.namelist()):
-            part = archive.read(name)
-            if _is_light(name, part):
-                copy.writestr(name, part)
-            # What names it all the same does not find it.
-            elif not name.startswith(UNREAD):
-                raise DataError(
-                    f"{path} has more in {name!r} than a table needs.", "Save the sheet as CSV."
-                )
     from openpyxl import load_workbook
 
-    book = load_workbook(kept, read_only=True, data_only=True, keep_links=False)
+    book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
     with closing(book):
         sheet = book.worksheets[0]
         # What it says of itself may be anything.
@@ -456,23 +341,3 @@ def _check_sheet(raw: bytes, path: Path) -> bytes:
             characters += sum(len(cell) for cell in row if isinstance(cell, str))
             if characters > limit:
                 raise refuse_growth(path, limit, "Save the sheet as CSV.")
-    return kept.getvalue()
-
-
-def _is_light(name: str, part: bytes) -> bool:
-    """Return whether a part of a workbook takes little beside rows of cells and shared texts."""
-    # Entities, which stand for any number of tags.
-    if b"<!DOCTYPE" in part or "<!DOCTYPE".encode("utf-16-le") in part:
-        return False
-    for large, (other, start) in LARGE.items():
-        if large.fullmatch(name):
-            found = itertools.islice(other.finditer(part), PART_TAGS + 1)
-            lengths = [tag.end() - tag.start() for tag in found]
-            ends = [0, *(tag.start() for tag in start.finditer(part)), len(part)]
-            return (
-                len(ends) - 2 <= ROWS
-                and len(lengths) <= PART_TAGS
-                and sum(lengths) <= PART_BYTES
-                and all(part.count(b"<", *each) <= PART_TAGS for each in itertools.pairwise(ends))
-            )
-    return len(part) <= PART_BYTES and part.count(b"<") <= PART_TAGS

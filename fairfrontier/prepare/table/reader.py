@@ -37,7 +37,7 @@ from fairfrontier.prepare.table.text import (
 )
 from fairfrontier.runtime.cached import Stamp, note_file, stamp
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown
 from fairfrontier.runtime.home import SHIPPED, read_path
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
@@ -562,10 +562,7 @@ def check_table(path: Path, used: Mapping[str, str], source: Source | None = Non
     for file in files:
         names = read_names(file, source, used)
         for column, option in used.items():
-            if column not in names:
-                raise ConfigError(
-                    f"{file} has no column {column!r} (--{option}).", nearest(column, names)
-                )
+            refuse_unknown([column], names, f"{file} has no column", f" (--{option})")
     return files
 
 

@@ -31,7 +31,7 @@ from fairfrontier.prepare.table.reader import (
     reading,
 )
 from fairfrontier.prepare.table.text import BATCH_ROWS
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown, repeated
 
 Share = Callable[[float], None]
 Scale = Literal["probability", "margin", "signed", "points"]
@@ -490,11 +490,7 @@ def _check_seen(
     path: Path, column: str | None, wanted: Iterable[str], seen: Collection[str], option: str
 ) -> None:
     """Raise a ConfigError for a level that an option names and the column never has."""
-    for level in wanted:
-        if level not in seen:
-            raise ConfigError(
-                f"{path}: column {column!r} never is {level!r} (--{option}).", nearest(level, seen)
-            )
+    refuse_unknown(wanted, seen, f"{path}: column {column!r} never is", f" (--{option})")
 
 
 def check_unknown(

@@ -15,14 +15,14 @@ from fairfrontier.prepare.config.section import Condition, Source, Votes
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
+    Cells,
     as_levels,
     mask_numbers,
     parse_numbers,
-    show_cell,
     sort_levels,
 )
 from fairfrontier.prepare.table.reader import cut_table, join_frames
-from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest, refuse_unknown
 
 # Of a column that is made of dummies.
 NONE, SEVERAL = "none", "several"
@@ -69,11 +69,8 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
     and ``votes.tie`` where several levels have the most. An opinion without a key or a level does
     not count. O(opinions + keys · levels).
     """
-    for name in (votes.by, votes.column):
-        if name not in ballots:
-            raise ConfigError(
-                f"source.votes: the file has no column {name!r}.", nearest(name, ballots.columns)
-            )
+    named = (votes.by, votes.column)
+    refuse_unknown(named, ballots.columns, "source.votes: the file has no column")
     keys, levels = as_levels(ballots[votes.by]), as_levels(ballots[votes.column])
     counts = ballots.groupby([keys, levels]).size().unstack(fill_value=0)  # noqa: PD010
     if counts.empty:
@@ -96,11 +93,7 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
 
 def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.DataFrame:
     """Return the table with the column that was voted on; rows without votes lack the cell."""
-    if votes.by not in frame:
-        raise ConfigError(
-            f"source.votes.by: the table has no column {votes.by!r}.",
-            nearest(votes.by, frame.columns),
-        )
+    refuse_unknown([votes.by], frame.columns, "source.votes.by: the table has no column")
     if votes.column in frame:
         raise ConfigError(
             f"source.votes.column: the table has a column {votes.column!r} already.",
@@ -118,12 +111,8 @@ def join_dummies(frame: pd.DataFrame, source: Source, file: Path | str) -> pd.Da
     """
     made: dict[str, pd.Series] = {}
     for name, dummies in source.dummies.items():
-        for dummy in dummies:
-            if dummy not in frame:
-                raise ConfigError(
-                    f"{file}: source.dummies.{name}: the table has no column {dummy!r}.",
-                    nearest(dummy, frame.columns),
-                )
+        where = f"{file}: source.dummies.{name}: the table has no column"
+        refuse_unknown(dummies, frame.columns, where)
         if name in frame:
             raise ConfigError(
                 f"{file}: source.dummies makes a column {name!r}, and the table has one.",
@@ -166,13 +155,7 @@ def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
     """
     numbers = parse_numbers(column)
     for reason, wrong in find_wrong(column, numbers).items():
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise DataError(
-                f"{file}: {key}: column {column.name!r} holds "
-                f"{show_cell(column.iloc[row])} in row {column.index[row]}, which is {reason}.",
-                MENDS[reason],
-            )
+        Cells(column, key, f"{file}: {key}").refuse(wrong, f", which is {reason}", MENDS[reason])
     return numbers
 
 
@@ -254,12 +237,8 @@ def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str)
         # An infinite cell is compared like any other number, so that it can be left out here.
         value = parse_numbers(column).to_numpy()
         wrong = np.isnan(value) & column.notna().to_numpy()
-        if wrong.any():
-            raise DataError(
-                f"{file}: {key}: column {column.name!r} holds "
-                f"{column.iloc[int(wrong.argmax())]!r}, which is no number.",
-                "Compare levels with in or not.",
-            )
+        mend = "Compare levels with in or not."
+        Cells(column, key, f"{file}: {key}").refuse(wrong, ", which is no number", mend)
         with np.errstate(invalid="ignore"):
             for compare, bound in bounds.items():
                 if bound is not None:

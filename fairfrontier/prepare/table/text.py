@@ -35,6 +35,7 @@ from fairfrontier.prepare.table.column import (
     BRACKETS,
     OPEN,
     OPEN_END,
+    Cells,
     find_doubtful,
     number_pattern,
     read_amount,
@@ -375,15 +376,13 @@ def _clean(frame: pd.DataFrame, start: int, path: Path, source: Source) -> pa.Re
     """Return rows of text as the source says; DataError for a number that may be two."""
     columns = {}
     for name in frame:
-        doubtful = find_doubtful(frame[name], source)
-        if doubtful.any():
-            row = int(doubtful.argmax())
-            raise DataError(
-                f"{path}: column {name!r} holds {frame[name].iloc[row]!r} in row {start + row}, "
-                "which is a thousand times as much if the point stands between thousands, and "
-                "source.decimal is a comma.",
-                "Set source.thousands: '.' if it does; else write the cells with a comma.",
-            )
+        column = frame[name].set_axis(pd.RangeIndex(start, start + len(frame)))
+        Cells(column, "", path).refuse(
+            find_doubtful(column, source),
+            ", which is a thousand times as much if the point stands between thousands, and "
+            "source.decimal is a comma",
+            "Set source.thousands: '.' if it does; else write the cells with a comma.",
+        )
         cells = pa.array(read_column(frame[name], source), pa.string(), from_pandas=True)
         columns[name] = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     return pa.RecordBatch.from_pydict(columns)

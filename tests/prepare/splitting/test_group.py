@@ -100,7 +100,7 @@ def test_levels_that_cannot_be():
     with pytest.raises(ConfigError, match="'w' is listed in two groups"):
         fit(g={"column": "race", "levels": {"one": ["w", "b"], "two": ["w", "x"]}})
     (attribute,) = fit(g={"column": "race", "levels": ["w", "b"]})
-    with pytest.raises(DataError, match="level 'x', which belongs to no group"):
+    with pytest.raises(DataError, match="holds 'x' in row 2, which belongs to no group"):
         encode_attributes((attribute,), FRAME)
 
 
