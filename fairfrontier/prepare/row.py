@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import Field, TypeAdapter
 
 from fairfrontier.prepare.config.dataset import WORDS, DatasetConfig
-from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Condition, Unseen
+from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Unseen
 from fairfrontier.prepare.embedding.encoder import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.loader import FittedTable
@@ -421,7 +421,8 @@ class RowEncoder:
         for name, condition in config.rows.keep.items():
             # What is known later only, as an outcome is, can have no column here.
             if name in raw:
-                passed = find_rows(_numeric(raw, name, condition), {name: condition}, "", "")
+                cells = parse_numbers(raw[name]) if condition.by_value else raw[name]
+                passed = find_rows(pd.DataFrame({name: cells}), {name: condition}, "", "")
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
         # Columns whose missing cells are of a group.
         grouped = {
@@ -489,12 +490,6 @@ class RowEncoder:
         read = column if self.is_read else read_column(column, source)
         read = mask_numbers(read, source) if is_number else read
         return as_levels(read).str.lower() if text and read.name in text.lower else read
-
-
-def _numeric(columns: Mapping[str, pd.Series], name: str, condition: Condition) -> pd.DataFrame:
-    """Return a column that a condition is on, of which what is no number is missing."""
-    column = columns[name]
-    return pd.DataFrame({name: parse_numbers(column) if condition.by_value else column})
 
 
 def refuse_versions(count: int, config: DatasetConfig) -> None:

@@ -26,7 +26,6 @@ from fairfrontier.similarity.kept import digest_metric
 WITHIN = (
     "fairfrontier.models",
     "fairfrontier.similarity.fair_metric",
-    "fairfrontier.prepare.splitting.perturbation",
     "fairfrontier.runtime.arrays",
     "fairfrontier.runtime.cluster.executor",
     "fairfrontier.runtime.cluster.logistic",

@@ -15,7 +15,15 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Group, Label, SplitRule
+from fairfrontier.prepare.config.section import (
+    LONGEST_NAME,
+    REST,
+    Drop,
+    Group,
+    Label,
+    Noise,
+    SplitRule,
+)
 from fairfrontier.prepare.split import Part, Split, Variant
 from fairfrontier.prepare.splitting.encoder import (
     GROUP_PREFIX,
@@ -26,7 +34,6 @@ from fairfrontier.prepare.splitting.encoder import (
     encode_attributes,
     fit_attributes,
 )
-from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
 from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels, unique_levels
 from fairfrontier.prepare.table.rows import (
     YAML_TRUTH,
@@ -333,6 +340,78 @@ def add_others(
         name: np.concatenate([rows, added[name]]) if name in added else rows
         for name, rows in parts.items()
     }
+
+
+def add_noise(
+    rules: Mapping[str, Noise],
+    attributes: tuple[Attribute, ...],
+    groups: np.ndarray,
+    seed: int,
+    file: Path | str,
+) -> np.ndarray:
+    """Return the group codes with some replaced by wrong ones.
+
+    With ``share`` γ, round(γ·n) rows are drawn without replacement and each moves to one of the
+    other groups, uniformly. With ``confusion`` C, every row of group j is seen in group k with
+    probability C[j][k]. Cross products follow. ``groups``: int64, shape (n_samples, n_attributes).
+    """
+    noisy = groups.copy()
+    for position, attribute in enumerate(attributes):
+        rule = rules.get(attribute.name)
+        if rule is None:
+            continue
+        # One stream per attribute: adding a second noisy attribute leaves the first alone.
+        generator = np.random.default_rng([seed, 1, position])
+        codes, names = groups[:, position], attribute.names
+        if rule.share is not None:
+            moved = generator.choice(len(codes), size=round(rule.share * len(codes)), replace=False)
+            step = generator.integers(1, len(names), size=moved.size)
+            noisy[moved, position] = (codes[moved] + step) % len(names)
+            continue
+        chance = np.zeros((len(names), len(names)))
+        where = f"{file}: perturb.noisy_groups.{attribute.name}.confusion: there is no group"
+        for true, seen in (rule.confusion or {}).items():
+            refuse_unknown((true, *seen), names, where)
+            for name, probability in seen.items():
+                chance[names.index(true), names.index(name)] = probability
+        chance[np.diag_indices_from(chance)] += 1 - chance.sum(axis=1)
+        draw = generator.random(len(codes))
+        passed = (draw[:, None] >= np.cumsum(chance, axis=1)[codes]).sum(axis=1)
+        noisy[:, position] = np.minimum(passed, len(names) - 1)
+    return cross_codes(noisy, attributes)
+
+
+def drop_rows(
+    rule: Drop,
+    train: np.ndarray,
+    attributes: tuple[Attribute, ...],
+    groups: np.ndarray,
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    seed: int,
+    file: Path | str,
+) -> np.ndarray:
+    """Return the training rows without those that match a case and are drawn to be dropped.
+
+    ``groups`` are the true codes of all rows, before noise: the sample was biased by what people
+    are.
+    """
+    names = [attribute.name for attribute in attributes]
+    matches = np.zeros(train.size, dtype=bool)
+    for number, case in enumerate(rule.where):
+        key = f"{file}: perturb.drop.where.{number}"
+        match = np.ones(train.size, dtype=bool)
+        for name, level in case.groups.items():
+            column = names.index(name)
+            levels = attributes[column].names
+            refuse_unknown([level], levels, f"{key}.groups.{name}: there is no group")
+            match &= groups[train, column] == levels.index(level)
+        if case.label is not None:
+            refuse_unknown([case.label], classes, f"{key}.label: there is no class")
+            match &= y[train] == classes.index(case.label)
+        matches |= match
+    draw = np.random.default_rng([seed, 2]).random(train.size)
+    return train[~(matches & (draw < rule.probability))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,25 +57,6 @@ OPEN_END = re.compile(
 )
 
 
-def tidy_column(column: pd.Series) -> pd.Series:
-    """Return one column of a table as `tidy` does."""
-    if is_number(column):
-        numbers = column.astype(np.float64)
-        return column if pd.api.types.is_integer_dtype(column) and are_merged(numbers) else numbers
-    # Most columns of wide tables are not used; those that are will be refused then.
-    with suppress(DataError):
-        return as_levels(column)
-    return column
-
-
-def own_column(column: pd.Series) -> pd.Series:
-    """Return a column of Arrow's with a type for which pandas lacks functions in pandas' own."""
-    if str(column.dtype).startswith(("string_view", "binary_view", "decimal32", "decimal64")):
-        cells = pa.array(column).to_pandas()
-        return pd.Series(cells.array, column.index, name=column.name)
-    return column
-
-
 def is_number(column: pd.Series) -> bool:
     """Return whether all cells are real numbers by their type."""
     types = pd.api.types
@@ -86,20 +67,6 @@ def is_number(column: pd.Series) -> bool:
 def are_merged(numbers: pd.Series) -> bool:
     """Return whether whole numbers, given as float64, may each stand for several."""
     return bool((numbers.abs() >= MERGED).any())
-
-
-def find_merged(values: Iterable[Any]) -> bool:
-    """Return whether a float among values, but an infinite one, may stand for several numbers."""
-    return any(isinstance(each, float) and MERGED <= abs(each) < math.inf for each in values)
-
-
-def map_text(read: Callable[[pd.Series], pd.Series], column: pd.Series) -> pd.Series:
-    """Return a column of text as a function of its cells, called once for cells that are alike."""
-    if 2 * column[:MANY].nunique() > len(column[:MANY]):
-        return read(column)
-    codes, texts = pd.factorize(column)
-    made = read(pd.Series(texts, dtype=column.dtype, name=column.name))
-    return pd.Series(made.array.take(codes, allow_fill=True), column.index, name=column.name)
 
 
 def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarray, pd.Index]:
@@ -121,7 +88,7 @@ def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarr
                 return np.append(codes, -1)[places], levels
             cells = values.astype(object).tolist()
         texts = [_read_level(cell) for cell in cells]
-        if find_merged(cells):
+        if any(isinstance(cell, float) and MERGED <= abs(cell) < math.inf for cell in cells):
             raise DataError(
                 f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each "
                 "may stand for several whole numbers.",
@@ -215,15 +182,31 @@ def show_cell(cell: Any) -> str:
 
 def read_column(column: pd.Series, source: Source) -> pd.Series:
     """Return a raw column as the source says: numbers as float64, else text; marks are missing."""
-    column = own_column(column)
+    if str(column.dtype).startswith(("string_view", "binary_view", "decimal32", "decimal64")):
+        # Types of Arrow's for which pandas lacks functions.
+        cells = pa.array(column).to_pandas()
+        column = pd.Series(cells.array, column.index, name=column.name)
     if column.name in source.ages:
         # Days may be times.
         column = as_levels(column)
     if source.format == "parquet":
-        return rewrite_typed(tidy_column(column), source)
-    if isinstance(column.dtype, pd.StringDtype) and len(column) > MANY:
-        return map_text(partial(clean_typed, source=source), column)
-    return clean_typed(column, source)
+        if is_number(column):
+            numbers = column.astype(np.float64)
+            whole = pd.api.types.is_integer_dtype(column) and are_merged(numbers)
+            return column if whole else numbers
+        try:
+            read = rewrite_named(as_levels(column), source)
+        except DataError:
+            # Most columns of wide tables are not used; those that are will be refused then.
+            return column
+        return rewrite_numbers(read, source) if column.name in source.units else read
+    is_text = isinstance(column.dtype, pd.StringDtype) and len(column) > MANY
+    if not is_text or 2 * column[:MANY].nunique() > MANY:
+        return clean_typed(column, source)
+    # Cells that are alike are read once.
+    codes, texts = pd.factorize(column)
+    made = clean_typed(pd.Series(texts, dtype=column.dtype, name=column.name), source)
+    return pd.Series(made.array.take(codes, allow_fill=True), column.index, name=column.name)
 
 
 def unique_levels(column: pd.Series) -> tuple[str, ...]:
@@ -305,12 +288,9 @@ def clean_cells(column: pd.Series, source: Source) -> pd.Series:
 def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
     """Return which cells, read by `rewrite_numbers`, are numbers that equal a mark; bool, (n,)."""
     numbers, exact = _find_marks(source.missing, source.decimal, source.thousands)
-    equal = np.zeros(len(column), dtype=bool)
     if not numbers:
-        return equal
-    cells = parse_numbers(column).to_numpy()
-    for number in numbers:
-        equal |= np.isclose(cells, number)
+        return np.zeros(len(column), dtype=bool)
+    equal = np.isin(parse_numbers(column).to_numpy(), list(numbers))
     # Most of them are alike; but True is no 1.
     look = lru_cache(typed=True)(
         lambda cell: cell in numbers if isinstance(cell, float) else _is_marked(cell, exact)
@@ -415,14 +395,6 @@ def _rewrite(column: pd.Series, decimal: str, thousands: str) -> pd.Series:
     if thousands != ".":
         return read
     return read.mask(text.str.fullmatch(POINTED).eq(True) & ~marked, " " + text)
-
-
-def rewrite_typed(column: pd.Series, source: Source) -> pd.Series:
-    """Return a column of Parquet, as `tidy` leaves it, as the source says of it by name."""
-    if not isinstance(column.dtype, pd.StringDtype):
-        return column
-    read = rewrite_named(column, source)
-    return rewrite_numbers(read, source) if column.name in source.units else read
 
 
 def rewrite_named(column: pd.Series, source: Source) -> pd.Series:

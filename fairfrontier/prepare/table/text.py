@@ -667,7 +667,7 @@ def read_mixed(cells: pd.Series) -> pd.Series:
 def are_numbers(cells: Iterable[str]) -> bool:
     """Return whether cells, of which some are no marks, are numbers in any notation."""
     present = [cell for cell in cells if cell and cell not in (*MARKS, *MISSING_MARKERS)]
-    pattern = re.compile("|".join(_patterns()))
+    pattern = re.compile("|".join(number_pattern(*marks) for marks in NUMBERS))
     return bool(present) and all(pattern.fullmatch(cell) or _is_float(cell) for cell in present)
 
 
@@ -677,10 +677,6 @@ def _is_float(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _patterns() -> Sequence[str]:
-    return [number_pattern(decimal, thousands) for decimal, thousands in NUMBERS]
 
 
 def find_unit(cells: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.config.section import Drop, Noise
 from fairfrontier.prepare.splitting.encoder import Attribute
-from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
+from fairfrontier.prepare.splitting.plan import add_noise, drop_rows
 from fairfrontier.runtime.errors import ConfigError
 
 RACE = Attribute("race", ("a", "b", "c"), column="race")
