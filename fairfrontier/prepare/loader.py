@@ -430,7 +430,7 @@ class SplitRequest:
     noise: float | None = None
 
     def fingerprint(self, home: Path) -> str:
-        """Return the sha256 of the raw files, of what shapes the arrays, and of the request.
+        """Return a digest of the raw files, of what shapes the arrays, and of the request.
 
         Requests with the same fingerprint give the same arrays, as long as the code of this stage
         stays the same. Every raw file is read, O(bytes), except for those with ``sources``, whose
@@ -493,18 +493,11 @@ def _fingerprint(request: SplitRequest, home: Path) -> str:
             files.append(str(file.sha256))
         else:
             files.extend(map(hash_file, list_sources(file, config.source, home, path.parent)))
-    description: dict[str, Any] = {
-        "files": files,
-        "config": config.shape(),
-        "seed": request.seed,
-        "rows": request.rows,
-        "select_on": request.select_on,
-    }
-    if request.is_collection(home):
-        description["memory"] = "dask"
-    if config.features.text is not None:
-        description["text"] = digest_text(config.features.text, home, path)
-    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+    feature = config.features.text
+    text = None if feature is None else digest_text(feature, home, path)
+    asked = Request(config, path, home, request.seed, request.rows, request.select_on)
+    memory = "dask " if request.is_collection(home) else ""
+    return memory + asked.digest(tuple(files), text)
 
 
 KIND = "split"

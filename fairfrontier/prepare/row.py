@@ -7,14 +7,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from fairfrontier.prepare.config.dataset import WORDS, DatasetConfig
-from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Unseen
+from fairfrontier.prepare.config.section import REST, Unseen
 from fairfrontier.prepare.embedding.encoder import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.loader import FittedTable
@@ -48,7 +48,7 @@ from fairfrontier.prepare.table.rows import (
     used_columns,
 )
 from fairfrontier.prepare.text.corpus import prepare_texts
-from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown, repeated
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
@@ -215,19 +215,12 @@ class RowEncoder:
         attributes = TypeAdapter(tuple[Attribute, ...]).validate_python(plain["attributes"])
         encoder = Encoder.from_json(plain["encoder"])
         if config.features.text is not None and config.text is not None:
-            text = load_encoder(folder / TEXT, count_cores())
-            names = tuple(map(str, plain["text"]["names"]))
-            if len(names) != text.dimension:
-                raise ValueError("it has not one name for every number of a text")
-            block = TextBlock(config.text.column, names, encoder=text)
+            text, names = load_encoder(folder / TEXT, count_cores()), plain["text"]["names"]
+            block = TextBlock(config.text.column, tuple(map(str, names)), encoder=text)
             encoder = Encoder((*encoder.blocks, block))
         config.limits.check("features", len(encoder.feature_names), FILE, "Leave columns out")
-        kinds = TypeAdapter(tuple[Annotated[str, Field(max_length=LONGEST_NAME)], ...])
-        classes, levels = map(kinds.validate_python, (plain["classes"], plain["levels"]))
+        classes, levels = (tuple(map(str, plain[key])) for key in ("classes", "levels"))
         unseen = TypeAdapter(Unseen).validate_python(plain["unseen"])
-        few = len(classes) < 2 and config.label.task != "regression"
-        if not encoder.blocks or repeated(encoder.feature_names) or repeated(classes) or few:
-            raise ValueError("it has no features or classes, or two of one name")
         return cls(config, encoder, attributes, classes, levels, unseen)
 
     @property

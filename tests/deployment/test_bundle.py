@@ -398,7 +398,6 @@ def saved(tmp_path_factory):
         ("bundle.json", lambda tree: tree.pop("format"), "KeyError: 'format'"),
         ("encoder.json", lambda tree: tree.update(unseen="\x1b[2J a\nb"), "'zeros' or 'refuse'"),
         ("encoder.json", lambda tree: tree.update(unseen="a " * 500), "'zeros' or 'refuse'"),
-        ("encoder.json", lambda tree: tree.update(classes=["repaid", "repaid"]), "classes"),
         ("model/manifest.json", lambda tree: tree["facts"].clear(), "another version"),
     ],
 )

@@ -466,11 +466,7 @@ class Block:
         names = [name for name in self.raw.schema.names if self.used[name] != "keep"]
         with reading(self.path):
             frame = make_frame(self.raw.select(names))
-        index = pd.RangeIndex(self.start, self.start + len(frame))
-        return frame.set_axis(index if self._is_whole() else pd.Index(self.rows))
-
-    def _is_whole(self) -> bool:
-        return self.rows.size == 0 or int(self.rows[-1]) - self.start + 1 == self.rows.size
+        return frame.set_axis(pd.Index(self.rows))
 
     def column(self, name: str) -> Cells:
         """Return a column by its name."""

@@ -311,7 +311,6 @@ def read_text(
                 # What pandas reads, or says better.
                 if not re.search("columns, got|conversion error to null", str(error)):
                     raise
-    options: dict[str, Any] = {"skiprows": 0 if size else header.above, "names": [*header.names]}
     with opener() as (text, file):
         for frame in pd.read_csv(
             text,
@@ -323,7 +322,8 @@ def read_text(
             keep_default_na=False,
             na_values=[""],
             chunksize=BATCH_ROWS,
-            **options,
+            skiprows=0 if size else header.above,
+            names=[*header.names],
         ):
             _check_padding(frame, path, header)
             rows = frame.loc[frame.index >= done, list(wanted)]
@@ -604,6 +604,10 @@ def find_marks(
     pointed, words = False, set[str]()
     patterns = [(marks, re.compile(number_pattern(*marks))) for marks in order]
     units: dict[str, str] = {}
+
+    def find_written(cells: Sequence[str]) -> list[tuple[str, str]]:
+        return [marks for marks, each in patterns if all(map(each.fullmatch, cells))]
+
     for name in frame.columns:
         # Arrow's arrays are slow to go through.
         cells = dict.fromkeys(frame[name].dropna().unique().astype(object))
@@ -613,18 +617,14 @@ def find_marks(
             continue
         numeric = bool(pd.to_numeric(pd.Series(others, dtype="str"), errors="coerce").notna().all())
         if not numeric:
-            written = [marks for marks, each in patterns if all(map(each.fullmatch, others))]
+            written = find_written(others)
             if written and typed:
                 units[name] = BRACKETS
             if not written and (unit := find_unit(others)):
                 bare = [read_amount(cell, unit) for cell in others]
                 # What Python reads says nothing of marks.
                 numeric = all(map(_is_float, bare))
-                written = (
-                    []
-                    if numeric
-                    else [marks for marks, each in patterns if all(map(each.fullmatch, bare))]
-                )
+                written = [] if numeric else find_written(bare)
                 if numeric or written:
                     units[name] = unit
             # Marks that suit one column may not suit the next.
