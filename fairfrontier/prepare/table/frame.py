@@ -120,7 +120,7 @@ def _count_cells(cells: pa.Array) -> int:
             levels = levels.cast(pa.large_binary())
         with suppress(pa.ArrowNotImplementedError):
             lengths = pc.binary_length(levels).cast(pa.int64())
-            return (pc.sum(lengths.take(cells.indices)).as_py() or 0) + 2 * len(cells)
+            return int(pc.sum(lengths.take(cells.indices)).as_py() or 0) + 2 * len(cells)
     # Of cells that take no bytes a file may have any number.
     return max(cells.nbytes, len(cells))
 
