@@ -11,9 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairfrontier.prepare.table import role
 from fairfrontier.prepare.table.column import Cells
-from fairfrontier.prepare.table.reader import digest_table
 from fairfrontier.prepare.table.role import (
     DecisionColumns,
     ScoreColumns,
@@ -132,14 +130,10 @@ def test_ids_are_numbers_or_digests_of_text():
     ("columns", "told"),
     [
         ({"s": [0.1, None, 0.4]}, r"'s' is missing in row 1"),
-        ({"s": [0.1, np.nan, 0.4]}, r"'s' is missing in row 1"),
         ({"s": [0.1, 0.2, 1.5]}, r"'s' holds 1.5 in row 2, and a probability score.*--scale"),
-        ({"s": [0.1, np.inf, 0.5]}, r"'s' holds inf in row 1"),
         ({"s": ["0.1", "high", "0.5"]}, r"'s' holds 'high' in row 1, which is no number"),
-        ({"s": [True, False, True]}, r"'s' holds True in row 0, which is no number"),
         ({"y": [0, 2, 1]}, r"'y' holds 2 in row 1, which is neither 0 nor 1.*--positive"),
         ({"y": [0, None, 1]}, r"'y' is missing in row 1"),
-        ({"w": [1.0, 2.0, -1.0]}, r"'w' holds -1 in row 2, and a weight is not negative"),
         ({"id": [1.5, 2.0, 3.0]}, r"'id' holds .*1.5.* in row 0, and an id is a whole number"),
         ({"id": ["a", None, "b"]}, r"'id' is missing in row 1"),
         ({"id": [True, False, True]}, r"'id' holds True in row 0, and ids are"),
@@ -173,59 +167,11 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
         read(path, ScoreColumns("s", ("sex",)))
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"", "is empty"),
-        (b"s,sex,y\n", "holds no rows"),
-        (b"s,sex,y\n.1,F,0\n.2,F\n", "'y' is missing in row 1"),
-        (b"s,sex,y\n.1,F,0\n.2,F,1,0\n", "Expected 3 fields in line 3, saw 4"),
-        (b"s,s,sex,y\n.1,.1,F,0\n", "more than one column named 's'"),
-        (b"PK\x03\x04" + bytes(100), "looks like a zip archive"),
-        (b"PAR1" + bytes(50), "is not a table that can be read|is not a parquet table"),
-        (
-            gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99, mtime=0)[:-12],
-            "is not a table that can be read",
-        ),
-    ],
-)
-def test_a_file_that_is_no_table_is_said(tmp_path, content, told):
-    path = tmp_path / "a.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=told):
-        read(path)
-
-
 def test_other_columns_are_not_read(tmp_path):
     # A cell with a line break, and bytes that are no UTF-8, in columns that nobody asked for.
     path = tmp_path / "a.csv"
     path.write_bytes(b's,note,sex,y\n.1,"a\nb",F,0\n.2,\xff,M,1\n')
     assert read(path)[1] == [("F",), ("M",)]
-
-
-@pytest.mark.parametrize("cell", ["1_000", "0x1", "x"])
-def test_a_score_that_is_no_number_is_named_with_its_row(tmp_path, cell):
-    path = tmp_path / "t.csv"
-    path.write_text(f"s,sex,y\n0.5,F,1\n0.2,M,0\n{cell},M,0\n0.1,F,1\n")
-    with pytest.raises(DataError, match=f"column 's' holds '{cell}' in row 2, which is no number"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (pa.array([0, 1], pa.timestamp("us", "Mars/Base")), "that can be read: .*Mars/Base"),
-        (
-            pa.StringArray.from_buffers(2, *pa.array([b"\xff", b"a"]).buffers()[1:]),
-            "is not a parquet table that can be read: .*UTF8",
-        ),
-    ],
-)
-def test_parquet_columns_that_are_no_levels_are_refused(tmp_path, column, message):
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"s": [0.1, 0.9], "sex": column, "y": [0, 1]}), path)
-    with pytest.raises(DataError, match=message):
-        read(path)
 
 
 def test_streams_that_grow_far_beyond_their_size_are_refused(tmp_path):
@@ -294,34 +240,12 @@ def read_decisions(path, columns=DECIDED, progress=None):
     )
 
 
-def same(first, second):
-    assert first.levels == second.levels
-    for name in ("decision", "y", "codes", "weight"):
-        assert getattr(first, name).tolist() == getattr(second, name).tolist()
-
-
-def test_decisions_of_any_file_read_the_same(tmp_path, monkeypatch):
-    frame = make_decisions()
-    frame.to_parquet(tmp_path / "a.parquet")
-    frame.to_csv(tmp_path / "b.csv", index=False)
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes(), mtime=0))
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    frame[30:].to_parquet(folder / "0.parquet")
-    frame[:30].to_parquet(folder / "1.parquet")
-    first = read_decisions(tmp_path / "a.parquet", DECIDED)
-    # Levels that are numbers come in the order of numbers.
-    assert first.levels == ("1", "9", "10")
-    monkeypatch.setattr(role, "BATCH_ROWS", 7)
-    for name in ("a.parquet", "b.csv", "c.csv.gz", "parts"):
-        same(first, read_decisions(tmp_path / name, DECIDED))
-    assert digest_table(folder) != digest_table(tmp_path / "a.parquet")
-
-
 def test_rows_are_those_of_the_table(tmp_path):
     frame = make_decisions()
     frame.to_parquet(tmp_path / "a.parquet")
     rows = read_decisions(tmp_path / "a.parquet", DECIDED)
+    # Levels that are numbers come in the order of numbers.
+    assert rows.levels == ("1", "9", "10")
     found = pd.DataFrame(
         {
             "d": rows.decision.astype(int),
