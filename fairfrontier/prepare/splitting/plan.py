@@ -71,8 +71,12 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
     """
     if label.task == "regression" and label.positive is None:
         return _regression(column, label, file)
+    positive, names = label.positive, label.names
     if label.above is not None:
-        column, label = _cut_number(column, label.above, label, file)
+        names = names or (f"up to {label.above:g}", f"above {label.above:g}")
+        is_above = as_numbers(column, "label.column", file) > label.above
+        column = pd.Series(np.where(is_above, names[1], names[0]), column.index, name=column.name)
+        positive = names[1:]
     text = as_levels(column)
     levels = sort_levels(text.unique())
     where = f"{file}: label.column: {label.column!r}"
@@ -83,9 +87,36 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
         )
     if label.task == "multiclass":
         classes, meaning = levels, {level: code for code, level in enumerate(levels)}
-        y = text.map(meaning).to_numpy(dtype=np.int64)
     else:
-        y, classes, meaning = _binary(text, levels, label, file, where)
+        if positive is None and len(levels) > 2:
+            raise DataError(
+                f"{where} has {len(levels)} levels ({', '.join(levels[:6])}), and a binary label "
+                "two.",
+                "Name the positive ones under label.positive, or set label.task to multiclass.",
+            )
+        positive = positive or levels[-1:]
+        for level in positive:
+            truth = YAML_TRUTH if level in ("True", "False") else ""
+            refuse_unknown(
+                [level], levels, f"{file}: label.positive: {label.column!r} never is", truth
+            )
+        meaning = {level: int(level in positive) for level in levels}
+        negative = [level for level, code in meaning.items() if not code]
+        if not negative:
+            raise DataError(
+                f"{where} has only one class: every level is positive.",
+                "List under label.positive only the levels that mean 1.",
+            )
+        classes = names or (negative[0] if len(negative) == 1 else "other", positive[0])
+        for code, name in enumerate(classes):
+            if name.casefold() in {level.casefold() for level in (negative, positive)[1 - code]}:
+                raise ConfigError(
+                    f"{file}: label.names: class {code} is called {name!r}, a level of class "
+                    f"{1 - code}.",
+                    "Give label.names, first that of class 0, then that of class 1, which holds "
+                    "the positive levels.",
+                )
+    y = text.map(meaning).to_numpy(dtype=np.int64)
     if label.task == "regression":
         return Target(y.astype(np.float64), (), None)
     longest = max(map(len, classes))
@@ -95,50 +126,9 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
             "Name the classes in fewer letters.",
         )
     if label.favourable is not None:
-        refuse_unknown([label.favourable], meaning, f"{file}: label.favourable: there is no class")
+        known = {*meaning, *classes}
+        refuse_unknown([label.favourable], known, f"{file}: label.favourable: there is no class")
     return Target(y, classes, label.find_favourable(classes))
-
-
-def _cut_number(
-    column: pd.Series, above: float, label: Label, file: Path | str
-) -> tuple[pd.Series, Label]:
-    """Return a column of numbers as one of two levels, and the label that it then is."""
-    low, high = label.names or (f"up to {above:g}", f"above {above:g}")
-    numbers = as_numbers(column, "label.column", file)
-    levels = pd.Series(np.where(numbers > above, high, low), column.index, name=column.name)
-    return levels, label.model_copy(update={"positive": (high,), "names": (low, high)})
-
-
-def _binary(
-    text: pd.Series, levels: tuple[str, ...], label: Label, file: Path | str, where: str
-) -> tuple[np.ndarray, tuple[str, ...], dict[str, int]]:
-    positive = label.positive or levels[-1:]
-    if label.positive is None and len(levels) > 2:
-        raise DataError(
-            f"{where} has {len(levels)} levels ({', '.join(levels[:6])}), and a binary label two.",
-            "Name the positive ones under label.positive, or set label.task to multiclass.",
-        )
-    for level in positive:
-        truth = YAML_TRUTH if level in ("True", "False") else ""
-        refuse_unknown([level], levels, f"{file}: label.positive: {label.column!r} never is", truth)
-    negative = [level for level in levels if level not in positive]
-    if not negative:
-        raise DataError(
-            f"{where} has only one class: every level is positive.",
-            "List under label.positive only the levels that mean 1.",
-        )
-    names = label.names or (negative[0] if len(negative) == 1 else "other", positive[0])
-    for code, name in enumerate(names):
-        if name.casefold() in {level.casefold() for level in (negative, positive)[1 - code]}:
-            raise ConfigError(
-                f"{file}: label.names: class {code} is called {name!r}, a level of class "
-                f"{1 - code}.",
-                "Give label.names, first that of class 0, then that of class 1, which holds the "
-                "positive levels.",
-            )
-    meaning = {level: int(level in positive) for level in levels}
-    meaning.update({names[0]: 0, names[1]: 1})
-    return text.isin(positive).to_numpy().astype(np.int64), names, meaning
 
 
 def _regression(column: pd.Series, label: Label, file: Path | str) -> Target:
