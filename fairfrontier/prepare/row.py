@@ -48,7 +48,7 @@ from fairfrontier.prepare.table.rows import (
     used_columns,
 )
 from fairfrontier.prepare.text.corpus import prepare_texts
-from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown, repeated
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
@@ -268,10 +268,9 @@ class RowEncoder:
         return self._trace(self._find_columns(names))
 
     def _find_columns(self, names: Iterable[str]) -> tuple[str, ...]:
-        columns = {attribute.name: attribute.column for attribute in self.attributes}
-        factors = {attribute.name: attribute.cross for attribute in self.attributes}
-        found = (columns[other] for name in names for other in factors[name] or (name,))
-        return tuple(dict.fromkeys(str(column) for column in found))
+        known = {attribute.name: attribute for attribute in self.attributes}
+        found = (known[other] for name in names for other in known[name].cross or (name,))
+        return tuple(dict.fromkeys(str(attribute.column) for attribute in found))
 
     def _trace(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return the columns of a table that these are made of: texts, masked words, dummies."""
@@ -286,16 +285,14 @@ class RowEncoder:
         self, columns: Iterable[str], needed: Collection[str], table: Path | str = "The table"
     ) -> None:
         """Raise a ConfigError for a table without a column of a feature or a needed attribute."""
-        listed = [*columns]
-        present = set(listed)
+        present = [*columns]
         names = (*self.features, *self.find_columns(needed))
-        refuse_unknown(names, present, f"{table} has no column", ", which the model decides by")
-        for name in names:
-            if listed.count(name) > 1:
-                raise ConfigError(
-                    f"{table} has several columns {name!r}, by which the model decides.",
-                    "Leave one.",
-                )
+        refuse_unknown(names, {*present}, f"{table} has no column", ", which the model decides by")
+        if double := [name for name in repeated(present) if name in names]:
+            raise ConfigError(
+                f"{table} has several columns {double[0]!r}, by which the model decides.",
+                "Leave one.",
+            )
 
     def encode(self, frame: pd.DataFrame, needed: Collection[str] = ()) -> EncodedRows:
         """Encode raw rows; refuse what the configuration does not say how to use.
@@ -442,12 +439,11 @@ class RowEncoder:
 
     def _find_unseen(self, columns: pd.DataFrame) -> dict[str, np.ndarray]:
         """Return masks of the cells with levels that training had not, by column."""
-        unseen = {}
-        for block in self.encoder.blocks:
-            known = block.levels if isinstance(block, OneHot | Binary) else ()
-            if known and block.column in columns:
-                seen = take_levels(columns[block.column]).isin(known)
-                unseen[block.column] = ~seen.to_numpy(dtype=bool)
+        unseen = {
+            block.column: ~take_levels(columns[block.column]).isin(block.levels).to_numpy(bool)
+            for block in self.encoder.blocks
+            if isinstance(block, OneHot | Binary) and block.levels and block.column in columns
+        }
         return {name: rows for name, rows in unseen.items() if rows.any()}
 
     def _read_texts(

@@ -491,7 +491,8 @@ def find_layout(
         keys["encoding"] = encoding
     # The last line may be cut.
     start = decode_start(text if cut else text[:START_BYTES], encoding)
-    likely = known.separator if known is not None else find_suffixed(path)
+    tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+    likely = known.separator if known is not None else "\t" if tabs else ","
     separator, rows, skipped = _find_separator(start, likely)
     check_names(range(max(map(len, rows), default=0)), path, WIDTH)
     if separator is None:
@@ -508,11 +509,6 @@ def find_layout(
         numbered = [f"column{number}" for number in range(1, len(rows[0]) + 1)]
         keys["columns"] = columns if len(columns) == len(rows[0]) else numbered
     return keys, skipped
-
-
-def find_suffixed(path: Path) -> str:
-    """Return the separator that a file's name stands for."""
-    return "\t" if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
 
 
 def _find_encoding(text: bytes, known: Source | None = None, *, cut: bool = False) -> str | None:
