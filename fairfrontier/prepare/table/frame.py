@@ -122,7 +122,7 @@ def _count_cells(cells: pa.Array) -> int:
             lengths = pc.binary_length(levels).cast(pa.int64())
             return int(pc.sum(lengths.take(cells.indices)).as_py() or 0) + 2 * len(cells)
     # Of cells that take no bytes a file may have any number.
-    return max(cells.nbytes, len(cells))
+    return max(int(cells.nbytes), len(cells))
 
 
 def read_result(path: Path) -> pd.DataFrame:
