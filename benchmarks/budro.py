@@ -41,9 +41,10 @@ from array_api_compat import array_namespace
 from benchmarks.record import MIB, Record, Result, Timed, compare, show_records, write_records
 from fairfrontier.models.individual.budro.geometry import build_geometry
 from fairfrontier.models.individual.budro.search import Minimum, Piece, minimise_dual
-from fairfrontier.models.individual.budro.transport import Transport, solve_exact, solve_sgd
+from fairfrontier.models.individual.budro.transport import Transport, solve_exact
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.thread import limited_threads
+from papers.rival.budro_descent import solve_sgd
 
 BUDGET = 0.4
 STEPS, BATCH = 100, 200

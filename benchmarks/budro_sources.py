@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.budro import BUDGET, Rounds
 from fairfrontier.models.individual.budro.geometry import build_geometry
-from fairfrontier.models.individual.budro.solver import Problem, Setting, solve
-from fairfrontier.models.individual.budro.transport import Transport
+from fairfrontier.models.individual.budro.solver import solve
+from fairfrontier.models.individual.budro.transport import Problem, Setting, Transport
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.runtime.writer import filling

@@ -30,6 +30,7 @@ from fairfrontier.runtime.errors import (
     InputError,
     InputTypeError,
 )
+from fairfrontier.runtime.registry import Registry
 
 # scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
@@ -136,6 +137,8 @@ class Estimator(BaseEstimator):
         ``sensitive_features``.
     learner_parameter : str or None
         Parameter that names another registered method, whose source the key of a fit covers, too.
+    solvers : Registry or None
+        Where what the parameter ``solver`` names is registered; the key covers its source, too.
     randomized : bool
         Whether decisions are random; then ``predict_proba`` is their exact probability.
     weights_are_counts : bool
@@ -182,6 +185,7 @@ class Estimator(BaseEstimator):
     predict_needs: ClassVar[frozenset[str]] = frozenset()
     group_parameters: ClassVar[tuple[str, ...]] = ()
     learner_parameter: ClassVar[str | None] = None
+    solvers: ClassVar[Registry[Any] | None] = None
     randomized: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = False

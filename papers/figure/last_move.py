@@ -10,12 +10,12 @@ from fairfrontier.models.base import unit_weight
 from fairfrontier.models.individual.budget import find_budget, measure_spread
 from fairfrontier.models.individual.budro.estimator import BuDRO
 from fairfrontier.models.individual.budro.solver import (
-    Setting,
     build_problem,
     evaluate_losses,
     plan_columns,
     solve,
 )
+from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.similarity.fair_metric import FairMetric
 

@@ -14,18 +14,21 @@ from typing import Any, Literal
 
 from array_api_compat import device
 
-from fairfrontier.models.noisy.assignment import maximise_assignment, score_constraint
+from fairfrontier.models.noisy.assignment import fill_best
 from fairfrontier.models.noisy.rate import (
     N_CELLS,
     RATE_CELLS,
     Rate,
+    RateCells,
     project_capped_simplex,
     project_simplex,
     sum_cells,
 )
 from fairfrontier.runtime.arrays import array_namespace
+from fairfrontier.runtime.errors import DataError
 
 Array = Any
+Side = Literal["below", "above"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,3 +247,72 @@ class _Nested:
             columns = xp.moveaxis(weight + gradient, 1, -1)
             weight = xp.moveaxis(project_simplex(columns), -1, 1)
         return counts / self._iterations
+
+
+def score_constraint(cells: Array, rate: RateCells, budget: Array | float, side: Side) -> Array:
+    """Return h of lemmas 2 to 5 (Wang et al., 2020), by which a row of a cell adds to a constraint.
+
+    below:  h = ½ (1{among} (r − α) − 1{good}),  for  r − r_j − α ≤ 0
+    above:  h = ½ (1{good} − 1{among} (r + α)),  for  r_j − r − α ≤ 0
+
+    with r the rate of all rows; of shape (..., 4). E[h | G=j] has the constraint's sign and is ½
+    P(among | G=j) times its value. ``side`` says whether a group may not fall below the rate of
+    all, as for the true positive rate, or not rise above it, as for the false positive rate.
+    DataError when no row is in the rate's denominator.
+    """
+    xp = array_namespace(cells)
+    total = xp.sum(cells, axis=-2)
+    among = sum_cells(total, rate.among)
+    if bool(xp.any(among <= 0)):
+        raise DataError(
+            f"No row is in the denominator of the rate {rate.name}.",
+            "Constrain another rate, or use more rows.",
+        )
+    overall = sum_cells(total, rate.good) / among
+    zero = xp.zeros_like(overall)
+    columns = []
+    for cell in range(N_CELLS):
+        good = float(cell in rate.good)
+        if cell not in rate.among:
+            columns.append(zero)
+        elif side == "below":
+            columns.append((overall - budget - good) / 2)
+        else:
+            columns.append((good - overall - budget) / 2)
+    return xp.stack(columns, axis=-1)
+
+
+def maximise_assignment(score: Array, cells: Array, posterior: Array) -> Array:
+    """Return max_{w ∈ W(θ)} E[h w(j | Ŷ, Y, Ĝ)] / P(G=j) for each true group j, shape (..., m).
+
+    A fractional knapsack in each noisy group: the mass b_kj P(Ĝ=k) of group j takes the cells in
+    the order of their h (``score``, shape (..., 4)), largest first. What remains is enough for the
+    other groups, whose maxima need not be reached together. DataError when a true group has no
+    probability in these rows. O(M m m̂) whatever the number of rows.
+
+    References
+    ----------
+    Wang et al., NeurIPS 2020, equations 5 and 6. N. Kallus, X. Mao, A. Zhou. Assessing algorithmic
+    fairness with unobserved protected class using data combination. Management Science 68, 2022,
+    proposition 9.
+    """
+    xp = array_namespace(cells)
+    prior = share_groups(cells, posterior)
+    mass = fill_best(xp.broadcast_to(score[..., None, :], cells.shape), cells, posterior)
+    gain = xp.sum(xp.sum(mass, axis=-2) * score[..., None, :], axis=-1)
+    return gain / prior
+
+
+def share_groups(cells: Array, posterior: Array) -> Array:
+    """Return P(G=j) = Σ_k P(G=j | Ĝ=k) P(Ĝ=k), shape (..., m); DataError where it is 0."""
+    xp = array_namespace(cells)
+    prior = xp.sum(posterior * xp.sum(cells, axis=-1)[..., None], axis=-2)
+    if bool(xp.any(prior <= 0)):
+        lead = tuple(range(prior.ndim - 1))
+        absent = xp.any(prior <= 0, axis=lead) if lead else prior <= 0
+        group = int(xp.argmax(xp.astype(absent, xp.int64)))
+        raise DataError(
+            f"The true group {group} has no probability in these rows under the noise model.",
+            "Leave the group out, or look at the noise model.",
+        )
+    return prior

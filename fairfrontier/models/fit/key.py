@@ -70,7 +70,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         "threads": group.threads,
         **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
-        "source": _digest_source(training.__name__, [cls, *_find_learners(group, cls)], store),
+        "source": _digest_source(training.__name__, [cls, *_find_named(group, cls)], store),
         "libraries": _versions(),
     }
 
@@ -84,19 +84,19 @@ def key(group: FitGroup, store: Store, home: Path) -> str:
     return store.key(KIND, describe(group, store, home))
 
 
-def _find_learners(group: FitGroup, cls: type[Estimator]) -> list[type[Estimator]]:
-    """Return the methods that the members' parameters name as learners."""
-    if cls.learner_parameter is None:
-        return []
-    name, default = cls.learner_parameter, getattr(cls(), cls.learner_parameter)
+def _find_named(group: FitGroup, cls: type[Estimator]) -> list[Any]:
+    """Return the methods and solvers that the members' parameters name."""
+    named = [(cls.learner_parameter, METHODS), ("solver" if cls.solvers else None, cls.solvers)]
     return [
-        METHODS.find(learner)
-        for learner in sorted({member.parameters.get(name, default) for member in group.members})
+        registry.find(each)
+        for name, registry in named
+        if name is not None and registry is not None
+        for each in sorted({m.parameters.get(name, getattr(cls(), name)) for m in group.members})
     ]
 
 
-def _digest_source(module: str, methods: Sequence[type[Estimator]], store: Store) -> str:
-    modules = [module, training.__name__, *(cls.__module__ for cls in methods)]
+def _digest_source(module: str, used: Sequence[Any], store: Store) -> str:
+    modules = [module, training.__name__, *(each.__module__ for each in used)]
     return source_digest(modules, within=WITHIN, without=WITHOUT, store=store)
 
 

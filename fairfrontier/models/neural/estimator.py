@@ -339,7 +339,7 @@ class NeuralNetwork(Classifier):
         those rows are brought here, in one pass, that the minibatches will draw: O(d steps
         batch_size) memory, whatever n.
         """
-        _check_alike(models)
+        check_alike(models)
         tables = [
             cls._prepare(model._validate(keywords))
             for model, keywords in zip(models, data, strict=True)
@@ -480,19 +480,28 @@ class NeuralNetwork(Classifier):
 
     def get_state(self) -> State:
         """Return the net and the history."""
-        arrays = {f"parameter_{i}": array for i, array in enumerate(self.network_.arrays)}
-        arrays |= {f"history_{key}": column for key, column in self.history_.items()}
-        return State(arrays=arrays)
+        return State(arrays=pack_training(self))
 
     def set_state(self, state: State) -> None:
         """Restore the net and the history."""
-        count = sum(key.startswith("parameter_") for key in state.arrays)
-        self.network_ = Network.of([state.arrays[f"parameter_{i}"] for i in range(count)])
-        self.history_ = {
-            key.removeprefix("history_"): array
-            for key, array in state.arrays.items()
-            if key.startswith("history_")
-        }
+        unpack_training(self, state.arrays)
+
+
+def pack_training(model: Any) -> dict[str, np.ndarray]:
+    """Return the parameters of ``network_`` and the columns of ``history_``, by their names."""
+    arrays = {f"parameter_{i}": array for i, array in enumerate(model.network_.arrays)}
+    return arrays | {f"history_{key}": column for key, column in model.history_.items()}
+
+
+def unpack_training(model: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Restore ``network_`` and ``history_`` from what `pack_training` returned."""
+    count = sum(key.startswith("parameter_") for key in arrays)
+    model.network_ = Network.of([arrays[f"parameter_{i}"] for i in range(count)])
+    model.history_ = {
+        key.removeprefix("history_"): array
+        for key, array in arrays.items()
+        if key.startswith("history_")
+    }
 
 
 def predict_logits(rows: np.ndarray, network: Network) -> np.ndarray:
@@ -523,7 +532,8 @@ def take_model(network: Network, position: int) -> Network:
     return Network.of([to_numpy(array).astype(np.float64)[own].copy() for array in network.arrays])
 
 
-def _check_alike(models: Sequence[NeuralNetwork]) -> None:
+def check_alike(models: Sequence[Any]) -> None:
+    """Refuse models of a batch whose parameters are invalid, or whose structures differ."""
     wanted = dict(models[0].structure())
     for model in models:
         model.check()

@@ -23,62 +23,7 @@ from fairfrontier.runtime.arrays import Backend, array_namespace, as_backend, to
 from fairfrontier.runtime.errors import DataError
 
 Array = Any
-Side = Literal["below", "above"]
 Variant = Literal["paper", "authors"]
-
-
-def score_constraint(cells: Array, rate: RateCells, budget: Array | float, side: Side) -> Array:
-    """Return h of lemmas 2 to 5 (Wang et al., 2020), by which a row of a cell adds to a constraint.
-
-    below:  h = ½ (1{among} (r − α) − 1{good}),  for  r − r_j − α ≤ 0
-    above:  h = ½ (1{good} − 1{among} (r + α)),  for  r_j − r − α ≤ 0
-
-    with r the rate of all rows; of shape (..., 4). E[h | G=j] has the constraint's sign and is ½
-    P(among | G=j) times its value. ``side`` says whether a group may not fall below the rate of
-    all, as for the true positive rate, or not rise above it, as for the false positive rate.
-    DataError when no row is in the rate's denominator.
-    """
-    xp = array_namespace(cells)
-    total = xp.sum(cells, axis=-2)
-    among = sum_cells(total, rate.among)
-    if bool(xp.any(among <= 0)):
-        raise DataError(
-            f"No row is in the denominator of the rate {rate.name}.",
-            "Constrain another rate, or use more rows.",
-        )
-    overall = sum_cells(total, rate.good) / among
-    zero = xp.zeros_like(overall)
-    columns = []
-    for cell in range(N_CELLS):
-        good = float(cell in rate.good)
-        if cell not in rate.among:
-            columns.append(zero)
-        elif side == "below":
-            columns.append((overall - budget - good) / 2)
-        else:
-            columns.append((good - overall - budget) / 2)
-    return xp.stack(columns, axis=-1)
-
-
-def maximise_assignment(score: Array, cells: Array, posterior: Array) -> Array:
-    """Return max_{w ∈ W(θ)} E[h w(j | Ŷ, Y, Ĝ)] / P(G=j) for each true group j, shape (..., m).
-
-    A fractional knapsack in each noisy group: the mass b_kj P(Ĝ=k) of group j takes the cells in
-    the order of their h (``score``, shape (..., 4)), largest first. What remains is enough for the
-    other groups, whose maxima need not be reached together. DataError when a true group has no
-    probability in these rows. O(M m m̂) whatever the number of rows.
-
-    References
-    ----------
-    Wang et al., NeurIPS 2020, equations 5 and 6. N. Kallus, X. Mao, A. Zhou. Assessing algorithmic
-    fairness with unobserved protected class using data combination. Management Science 68, 2022,
-    proposition 9.
-    """
-    xp = array_namespace(cells)
-    prior = share_groups(cells, posterior)
-    mass = _fill_best(xp.broadcast_to(score[..., None, :], cells.shape), cells, posterior)
-    gain = xp.sum(xp.sum(mass, axis=-2) * score[..., None, :], axis=-1)
-    return gain / prior
 
 
 def maximise_by_group(gain: Array, cells: Array, posterior: Array) -> Array:
@@ -90,7 +35,7 @@ def maximise_by_group(gain: Array, cells: Array, posterior: Array) -> Array:
     """
     xp = array_namespace(gain)
     relative = gain / xp.where(cells > 0, cells, 1.0)
-    mass = _fill_best(relative, cells, posterior)
+    mass = fill_best(relative, cells, posterior)
     # Where a cell has no row, P(G=j | Ĝ=k).
     available, plain = cells[..., None, :, :], xp.matrix_transpose(posterior)[..., None]
     ratio = xp.clip(mass / xp.where(available > 0, available, 1.0), 0.0, 1.0)
@@ -206,22 +151,7 @@ def _add(parts: list[Array]) -> Array:
     return total
 
 
-def share_groups(cells: Array, posterior: Array) -> Array:
-    """Return P(G=j) = Σ_k P(G=j | Ĝ=k) P(Ĝ=k), shape (..., m); DataError where it is 0."""
-    xp = array_namespace(cells)
-    prior = xp.sum(posterior * xp.sum(cells, axis=-1)[..., None], axis=-2)
-    if bool(xp.any(prior <= 0)):
-        lead = tuple(range(prior.ndim - 1))
-        absent = xp.any(prior <= 0, axis=lead) if lead else prior <= 0
-        group = int(xp.argmax(xp.astype(absent, xp.int64)))
-        raise DataError(
-            f"The true group {group} has no probability in these rows under the noise model.",
-            "Leave the group out, or look at the noise model.",
-        )
-    return prior
-
-
-def _fill_best(gain: Array, cells: Array, posterior: Array) -> Array:
+def fill_best(gain: Array, cells: Array, posterior: Array) -> Array:
     """Return the masses (..., m, m̂, 4) that take the cells in the order of their gain by mass."""
     xp = array_namespace(cells)
     order = xp.argsort(gain, axis=-1, descending=True)

@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from fairfrontier.models.base import Classifier, unit_weight
 from fairfrontier.models.group import take_attribute
+from fairfrontier.models.neural.estimator import check_alike, pack_training, unpack_training
 from fairfrontier.models.neural.network import Network
 from fairfrontier.models.noisy.problem import (
     ALLOWED,
@@ -263,17 +264,9 @@ class NoisyClassifier(Classifier):
         Each mapping of ``data`` holds X, y and the keywords of ``fit``; models whose mappings hold
         the same objects train together. ``progress`` counts the steps over all tables.
         """
-        structure = dict(models[0].structure())
+        check_alike(models)
         tables: dict[tuple[int, ...], list[int]] = {}
-        for index, (model, keywords) in enumerate(zip(models, data, strict=True)):
-            model.check()
-            for key, value in model.structure():
-                if value != structure[key]:
-                    raise ConfigError(
-                        f"Models of {cls.name!r} with {key} {structure[key]!r} and {value!r} "
-                        "cannot be fitted in one batch.",
-                        f"Vary only {', '.join(sorted(cls.varies))} within a batch.",
-                    )
+        for index, keywords in enumerate(data):
             tables.setdefault(tuple(id(keywords.get(name)) for name in TABLE), []).append(index)
         for done, members in enumerate(tables.values()):
             candidates = {index: list_candidates(models[index].setting()) for index in members}
@@ -474,22 +467,14 @@ class NoisyClassifier(Classifier):
 
     def get_state(self) -> State:
         """Return the classifiers, the noise model and the history."""
-        arrays = {f"parameter_{i}": array for i, array in enumerate(self.network_.arrays)}
-        arrays |= {f"history_{key}": array for key, array in self.history_.items()}
-        arrays |= {name: getattr(self, f"{name}_") for name in ARRAYS}
+        arrays = pack_training(self) | {name: getattr(self, f"{name}_") for name in ARRAYS}
         numbers = {name: getattr(self, f"{name}_") for name in NUMBERS}
         facts = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
         return State(arrays=arrays, facts={**facts, "chosen": self.chosen_})
 
     def set_state(self, state: State) -> None:
         """Restore what ``get_state`` returned."""
-        count = sum(key.startswith("parameter_") for key in state.arrays)
-        self.network_ = Network.of([state.arrays[f"parameter_{i}"] for i in range(count)])
-        self.history_ = {
-            key.removeprefix("history_"): array
-            for key, array in state.arrays.items()
-            if key.startswith("history_")
-        }
+        unpack_training(self, state.arrays)
         for name in ARRAYS:
             setattr(self, f"{name}_", state.arrays[name])
         for name, missing in NUMBERS.items():

@@ -2,8 +2,6 @@
 
 Estimators that draw one of several predictors: expectations, distributions, draws.
 
-The game of fair regression: settings and a problem go in, a solution comes out.
-
 Which oracle a method's parameters name.
 
 Fair regression of two classes, whose predictions are probabilities.
@@ -12,8 +10,8 @@ Fair regression of two classes, whose predictions are probabilities.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -28,14 +26,12 @@ from fairfrontier.models.regression.envelope import EnvelopeOracle, EnvelopeTree
 from fairfrontier.models.regression.grid import level_values, measure_disparity, round_down
 from fairfrontier.models.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from fairfrontier.models.regression.oracle import (
-    Costs,
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,
     LogisticOracle,
     LogisticRegressor,
     Oracle,
-    RiskOracle,
     TargetOracle,
     TreeOracle,
     Variant,
@@ -235,101 +231,20 @@ class MixtureEstimator(Estimator):
         return float(self.label_range[0]), float(self.label_range[1])
 
 
-Report = dict[str, float]
-
-
-@dataclass(frozen=True, eq=False)
-class ReductionSetting:
-    """What the problem and its oracle are built from: parameters of `Reduction`, see there.
-
-    ``loss`` and ``label_range`` are resolved, and ``name`` is the method's, for messages.
-    """
-
-    name: str
-    constraint: str
-    loss: Loss
-    oracle: str | None
-    learner: str | Any
-    budget: float | Sequence[float]
-    attribute: int
-    n_grid: int
-    radius: float | None
-    tolerance: float | None
-    iterations: int
-    inflation: float
-    schedule: Schedule
-    variant: Variant
-    label_range: tuple[float, float]
-    penalty: float
-    n_estimators: int | None
-    max_depth: int | None
-    n_jobs: int
-    random_state: int
-
-    def find_terms(self, levels: np.ndarray) -> dict[str, Any]:
-        """Return the keywords that both problems take, for groups with these codes.
-
-        ConfigError for fewer budgets than groups.
-        """
-        budget: np.ndarray = np.asarray(self.budget, dtype=np.float64)
-        if budget.ndim and budget.size <= int(levels.max()):
-            raise ConfigError(
-                f"There are {budget.size} budgets, and the groups have codes up to "
-                f"{int(levels.max())}.",
-                "Give one budget for each group, or one for all.",
-            )
-        names = ("loss", "radius", "tolerance", "iterations", "inflation", "schedule")
-        shared = {name: getattr(self, name) for name in names}
-        return {**shared, "budget": budget[levels] if budget.ndim else float(budget)}
-
-    def find_tree_parameters(self) -> dict[str, Any]:
-        """Return the keywords of ``TreeOracle`` besides the sharpness."""
-        names = ("variant", "n_estimators", "max_depth", "n_jobs", "random_state")
-        return {name: getattr(self, name) for name in names}
-
-
 class TimedOracle:
-    """An oracle whose ``calls`` are counted and whose ``seconds`` are summed."""
+    """An oracle of which ``seconds`` are those of all its calls."""
 
-    def __init__(self, oracle: Any) -> None:
+    def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        self.exact: bool = oracle.exact
-        self.calls, self.seconds = 0, 0.0
+        self.exact = oracle.exact
+        self.seconds = 0.0
 
-    def respond(self, costs: Costs) -> Predictor:
-        """Return the oracle's response to the costs of a parity problem."""
-        return self._time(self._oracle.respond, costs)
-
-    def minimise(self, factor: np.ndarray) -> Predictor:
-        """Return the oracle's response to factors of the groups."""
-        return self._time(self._oracle.minimise, factor)
-
-    def _time(self, call: Callable[[Any], Predictor], argument: Any) -> Predictor:
+    def respond(self, asked: Any) -> Predictor:
+        """Return the oracle's response."""
         started = time.perf_counter()
-        try:
-            return call(argument)
-        finally:
-            self.calls += 1
-            self.seconds += time.perf_counter() - started
-
-
-def solve_reduction(
-    problem: ParityProblem | BoundedLossProblem, oracle: Any, progress: Progress | None = None
-) -> tuple[Solution, Report]:
-    """Solve a problem by the game with its kind of oracle, and report on the calls and the gap."""
-    timed = TimedOracle(oracle)
-    if isinstance(problem, ParityProblem):
-        solution = solve_parity(problem, timed, progress)
-    else:
-        solution = solve_bounded_loss(problem, timed, progress)
-    report: Report = {
-        "oracle_calls": timed.calls,
-        "oracle_seconds": timed.seconds,
-        "iterations": solution.iterations,
-    }
-    if np.isfinite(solution.gap):
-        report["gap"] = solution.gap
-    return solution, report
+        answer = self._oracle.respond(asked)
+        self.seconds += time.perf_counter() - started
+        return answer
 
 
 # C of the copies' logistic regression where the loss has none.
@@ -338,37 +253,39 @@ SHARPNESS = 5.0
 MEANS = ("poisson", "square")
 
 
-def choose_oracle(setting: ReductionSetting, problem: ParityProblem) -> Oracle:
+def choose_oracle(model: Reduction, problem: ParityProblem) -> Oracle:
     """Return the oracle for a parity problem."""
-    kind, sharpness = read_oracle(setting)
+    kind, sharpness = read_oracle(model)
     if kind in ("cs", "envelope"):
-        block, loss = take_block(problem.rows), setting.loss
+        block, loss = take_block(problem.rows), model.resolved_loss
         weight, cell = block["weight"], block["cell"]
         if kind == "cs":
             return HingeOracle(block.X, weight, cell, problem.n_grid)
-        if setting.learner == "xgboost":
-            trees = _make_trees(setting, problem.rows, loss.sharpness)
+        if model.learner == "xgboost":
+            trees = _make_trees(model, problem.rows, loss.sharpness)
             return EnvelopeTreeOracle(trees, weight, cell, loss.scale)
         # The penalty of lr is on log-odds 2C (f − ½), in units of −log p.
         unit = loss.scale * (2.0 * loss.sharpness) ** 2 if loss.sharpness else 1.0
-        return EnvelopeOracle(block.X, weight, cell, setting.penalty * unit)
-    if setting.learner == "linear" and kind == "ls":
+        return EnvelopeOracle(block.X, weight, cell, model.penalty * unit)
+    if model.learner == "linear" and kind == "ls":
         return LeastSquaresOracle(problem.rows, problem.n_cells)
-    return _make_target_oracle(setting, problem.rows, sharpness)
+    return _make_target_oracle(model, problem.rows, sharpness)
 
 
 def choose_risk_oracle(
-    setting: ReductionSetting, problem: BoundedLossProblem, weight: np.ndarray, group: np.ndarray
-) -> RiskOracle:
+    model: Reduction, problem: BoundedLossProblem, weight: np.ndarray, group: np.ndarray
+) -> Oracle:
     """Return the oracle for a problem of bounded group loss of rows of these weights and groups."""
-    kind, sharpness = read_oracle(setting)
+    kind, sharpness = read_oracle(model)
     rows = problem.rows
-    if setting.learner == "linear" and kind != "lr":
-        return GroupSquareOracle(rows, problem.share.size, exact=setting.loss.name == "square")
-    if sharpness and not setting.loss.sharpness:
+    if model.learner == "linear" and kind != "lr":
+        return GroupSquareOracle(
+            rows, problem.share.size, exact=model.resolved_loss.name == "square"
+        )
+    if sharpness and not model.resolved_loss.sharpness:
         # A probability p stands for the prediction ½ + logit(p) / (2C), which is to be the label.
         rows = rows.derive(_weigh_labels, sharpness)
-    return WeightedOracle(_make_target_oracle(setting, rows, sharpness).fit, weight, group)
+    return WeightedOracle(_make_target_oracle(model, rows, sharpness).fit, weight, group)
 
 
 def take_block(rows: Rows) -> Block:
@@ -383,39 +300,41 @@ def _weigh_labels(block: Block, sharpness: float) -> Block:
     return replace(block, columns={**block.columns, "y": labels})
 
 
-def read_oracle(setting: ReductionSetting) -> tuple[str, float]:
+def read_oracle(model: Reduction) -> tuple[str, float]:
     """Return the kind of oracle, and the C of a classifier or 0."""
-    loss, kind = setting.loss, setting.oracle
+    loss, kind = model.resolved_loss, model.oracle
     if kind is None and loss.sharpness:
         kind = "lr"
     elif kind is None:
-        sloped = isinstance(setting.learner, str) and setting.learner in ("linear", "xgboost")
-        parity = setting.constraint == "statistical_parity"
+        sloped = isinstance(model.learner, str) and model.learner in ("linear", "xgboost")
+        parity = model.constraint == "statistical_parity"
         kind = "envelope" if sloped and parity and loss.name not in MEANS else "ls"
     return kind, (loss.sharpness or SHARPNESS) if kind == "lr" else 0.0
 
 
-def _make_trees(setting: ReductionSetting, rows: Rows, sharpness: float) -> TreeOracle:
-    return TreeOracle(rows, rows.sum(_weigh), sharpness=sharpness, **setting.find_tree_parameters())
+def _make_trees(model: Reduction, rows: Rows, sharpness: float) -> TreeOracle:
+    names = ("variant", "n_estimators", "max_depth", "n_jobs", "random_state")
+    parameters = {name: getattr(model, name) for name in names}
+    return TreeOracle(rows, rows.sum(_weigh), sharpness=sharpness, **parameters)
 
 
 def _weigh(block: Block) -> float:
     return float(block["weight"].sum())
 
 
-def _make_target_oracle(setting: ReductionSetting, rows: Rows, sharpness: float) -> TargetOracle:
-    if setting.learner == "linear":
-        regressor = LogisticRegressor(rows, setting.penalty)
-        return LogisticOracle(regressor, rows.sum(_weigh), sharpness, setting.variant)
-    if setting.learner == "xgboost":
-        return _make_trees(setting, rows, sharpness)
+def _make_target_oracle(model: Reduction, rows: Rows, sharpness: float) -> TargetOracle:
+    if model.learner == "linear":
+        regressor = LogisticRegressor(rows, model.penalty)
+        return LogisticOracle(regressor, rows.sum(_weigh), sharpness, model.variant)
+    if model.learner == "xgboost":
+        return _make_trees(model, rows, sharpness)
     learner = make_learner(
-        setting.learner,
+        model.learner,
         classifier=sharpness > 0,
-        random_state=setting.random_state,
-        n_jobs=setting.n_jobs,
+        random_state=model.random_state,
+        n_jobs=model.n_jobs,
     )
-    return LearnerOracle(take_block(rows), learner, sharpness, setting.variant)
+    return LearnerOracle(take_block(rows), learner, sharpness, model.variant)
 
 
 CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
@@ -659,9 +578,8 @@ class Reduction(MixtureEstimator):
         X, y, weight, sensitive_features = self.read_training(
             X, y, sample_weight, sensitive_features, client
         )
-        setting = self.setting()
-        label, loss = scale_labels(y, *setting.label_range), setting.loss
-        if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
+        label = scale_labels(y, *self._range())
+        if self.resolved_loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
             raise DataError(
                 "Some labels lie between the two of the logistic loss.",
                 "Choose the square loss, or labels 0 and 1.",
@@ -671,25 +589,54 @@ class Reduction(MixtureEstimator):
         levels, group = np.unique(
             take_attribute(sensitive_features, self.attribute)[used], return_inverse=True
         )
-        terms = setting.find_terms(levels)
+        terms = self.find_terms(levels)
 
-        def play(rows: Rows) -> tuple[Solution, Report]:
+        def play(rows: Rows) -> tuple[Solution, float]:
             if used.size < rows.n_samples:
                 rows = rows.take(used)
             if self.constraint == "statistical_parity":
                 parity = build_parity(rows, label, group, weight, n_grid=self.n_grid, **terms)
-                return solve_reduction(parity, choose_oracle(setting, parity), progress)
+                timed = TimedOracle(choose_oracle(self, parity))
+                return solve_parity(parity, timed, progress), timed.seconds
             bounded = build_bounded_loss(rows, label, group, weight, **terms)
-            oracle = choose_risk_oracle(setting, bounded, weight, group)
-            return solve_reduction(bounded, oracle, progress)
+            timed = TimedOracle(choose_risk_oracle(self, bounded, weight, group))
+            return solve_bounded_loss(bounded, timed, progress), timed.seconds
 
-        solved = fit_rows(play, X, client=client, name=self.name, prepare=_widen)
-        self._keep(levels, *solved)
+        solution, seconds = fit_rows(play, X, client=client, name=self.name, prepare=_widen)
+        for name, value in vars(solution).items():
+            setattr(self, f"{name}_", value)
+        self.levels_ = levels
+        self.report_ = {
+            "oracle_calls": solution.calls,
+            "oracle_seconds": seconds,
+            "iterations": solution.iterations,
+        }
+        if np.isfinite(solution.gap):
+            self.report_["gap"] = solution.gap
         return self
+
+    def find_terms(self, levels: np.ndarray) -> dict[str, Any]:
+        """Return the keywords that both problems take, for groups with these codes.
+
+        ConfigError for fewer budgets than groups.
+        """
+        budget: np.ndarray = np.asarray(self.budget, dtype=np.float64)
+        if budget.ndim and budget.size <= int(levels.max()):
+            raise ConfigError(
+                f"There are {budget.size} budgets, and the groups have codes up to "
+                f"{int(levels.max())}.",
+                "Give one budget for each group, or one for all.",
+            )
+        names = ("radius", "tolerance", "iterations", "inflation", "schedule")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "loss": self.resolved_loss,
+            "budget": budget[levels] if budget.ndim else float(budget),
+        }
 
     def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:  # noqa: ARG002
         """Return why rows in blocks do not suit the parameters; see `Estimator`."""
-        kind, _ = read_oracle(self.setting())
+        kind, _ = read_oracle(self)
         able = isinstance(self.learner, str) and self.learner in ("linear", "xgboost")
         if kind in ("ls", "lr") and able:
             return None
@@ -698,21 +645,6 @@ class Reduction(MixtureEstimator):
             f"{self.name} needs all rows in one process's memory for the {what}; in partitions "
             "there are the oracles ls and lr of the learners linear and xgboost."
         )
-
-    def setting(self) -> ReductionSetting:
-        """Return the parameters, with the loss and the label range resolved."""
-        resolved: dict[str, Any] = {
-            "name": self.name,
-            "loss": self._loss(),
-            "label_range": self._range(),
-        }
-        names = {each.name for each in fields(ReductionSetting)} - resolved.keys()
-        return ReductionSetting(**resolved, **{name: getattr(self, name) for name in names})
-
-    def _keep(self, levels: np.ndarray, solution: Solution, report: Report) -> None:
-        for name, value in vars(solution).items():
-            setattr(self, f"{name}_", value)
-        self.levels_, self.report_ = levels, report
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model; see ``Estimator.save``.
@@ -743,7 +675,9 @@ class Reduction(MixtureEstimator):
         loss = state.facts["loss"]
         self.loss_ = np.inf if loss is None else loss
 
-    def _loss(self) -> Loss:
+    @property
+    def resolved_loss(self) -> Loss:
+        """The loss, by its name and shape or as it was given."""
         if isinstance(self.loss, Loss):
             return self.loss
         low, high = self._range()
@@ -795,7 +729,7 @@ class FairRegressionClassifier(Reduction, Classifier):
 
         P(Y=1|x) is E_f[σ(C(2 f(x) − 1))] of the logistic loss, and E_f[f(x)] of the others.
         """
-        value, sharpness = self._components(X), self._loss().sharpness
+        value, sharpness = self._components(X), self.resolved_loss.sharpness
         chance = expit(sharpness * (2.0 * value - 1.0)) if sharpness else value
         positive = np.clip(chance @ self.probability_, 0.0, 1.0)
         return np.stack([1.0 - positive, positive], axis=1)

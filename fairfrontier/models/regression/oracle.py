@@ -290,22 +290,16 @@ class Targets:
 
 
 class Oracle(Protocol):
-    """Answers the costs of a parity problem; ``exact`` if it minimises them over its class."""
+    """Answers costs of a parity problem, or factors of the groups of one of bounded group loss.
+
+    ``exact`` if it minimises over its class Σ_i w_i g_λ(ỹ_i, a_i, f(x_i)), or, for factors m,
+    Σ_a m_a Σ_{i: a_i = a} w_i ℓ(y_i, f(x_i)).
+    """
 
     exact: bool
 
-    def respond(self, costs: Costs) -> Predictor:
-        """Return a predictor whose rounded values have small costs."""
-        ...
-
-
-class RiskOracle(Protocol):
-    """Minimises Σ_a m_a Σ_{i: a_i = a} w_i ℓ(y_i, f(x_i)) for factors m of the groups."""
-
-    exact: bool
-
-    def minimise(self, factor: np.ndarray) -> Predictor:
-        """Return a predictor of small weighted loss."""
+    def respond(self, asked: Any, /) -> Predictor:
+        """Return a predictor of small costs."""
         ...
 
 
@@ -459,7 +453,7 @@ class GroupSquareOracle:
         self.exact = exact
         self.moments, self.cross = rows.sum(_sum_group_design, n_groups)
 
-    def minimise(self, factor: np.ndarray) -> Predictor:
+    def respond(self, factor: np.ndarray) -> Predictor:
         """Return the fit with the rows of group a weighted by ``factor[a]``."""
         solver = factorise(self.moments.combine(factor))
         sums = self.cross @ factor
@@ -477,7 +471,7 @@ class WeightedOracle:
         self.fit, self.weight, self.group = fit, weight, group
         self.total = float(weight.sum())
 
-    def minimise(self, factor: np.ndarray) -> Predictor:
+    def respond(self, factor: np.ndarray) -> Predictor:
         """Return the fit with the rows of group a weighted by ``factor[a]``."""
         weight = self.weight * factor[self.group]
         # Learners with penalties of their own must not see weights that grow with λ.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import xgboost
 from scipy.special import logit
 
 from fairfrontier.models.persistence import State
-from fairfrontier.runtime.errors import StoreError
 
 # Probabilities of a learner are kept this far from 0 and 1 before their logarithm is taken.
 FAINT = 1e-12
@@ -19,6 +18,8 @@ FAINT = 1e-12
 
 class Predictor(Protocol):
     """A fitted function of the features; its values mean predictions once clipped to [0, 1]."""
+
+    kind: ClassVar[str]
 
     def score(self, X: np.ndarray) -> np.ndarray:
         """Return its values, float64, shape (n_samples,)."""
@@ -29,6 +30,7 @@ class Predictor(Protocol):
 class ConstantPredictor:
     """The same value for every row."""
 
+    kind: ClassVar[str] = "constant"
     value: float
 
     def score(self, X: np.ndarray) -> np.ndarray:
@@ -40,6 +42,7 @@ class ConstantPredictor:
 class LinearPredictor:
     """x ↦ xᵀβ + b."""
 
+    kind: ClassVar[str] = "linear"
     coefficient: np.ndarray
     intercept: float
 
@@ -57,6 +60,7 @@ class TreePredictor:
     p = σ(C(2u − 1)).
     """
 
+    kind: ClassVar[str] = "trees"
     booster: Any
     scale: float = 1.0
     shift: float = 0.0
@@ -76,6 +80,7 @@ class LearnerPredictor:
     ``sharpness`` is C, and 0 of a regressor.
     """
 
+    kind: ClassVar[str] = "learner"
     learner: Any
     sharpness: float = 0.0
 
@@ -113,16 +118,11 @@ def store_predictors(predictors: Sequence[Predictor]) -> State:
     parts: dict[str, dict[str, Any]] = {"arrays": {}, "boosters": {}, "learners": {}}
     descriptions: list[dict[str, Any]] = []
     for i, predictor in enumerate(predictors):
-        kind = next((key for key in _KINDS if type(predictor) is _KINDS[key][0]), None)
-        if kind is None:
-            raise StoreError(
-                f"A {type(predictor).__name__} cannot be saved.", "Name a built-in learner."
-            )
-        _, field, part, prefix = _KINDS[kind]
+        _, field, part, prefix = _KINDS[predictor.kind]
         values = dict(vars(predictor))
         if field:
             parts[part][f"{prefix}_{i}"] = values.pop(field)
-        descriptions.append({"kind": kind, **values})
+        descriptions.append({"kind": predictor.kind, **values})
     return State(**parts, facts={"predictors": descriptions})
 
 

@@ -23,7 +23,7 @@ from fairfrontier.models.regression.grid import (
     tabulate_loss,
 )
 from fairfrontier.models.regression.loss import Loss
-from fairfrontier.models.regression.oracle import Costs, Oracle, RiskOracle
+from fairfrontier.models.regression.oracle import Costs, Oracle
 from fairfrontier.models.regression.predictor import ConstantPredictor, Predictor
 from fairfrontier.models.regression.saddle import (
     Column,
@@ -336,7 +336,7 @@ def build_bounded_loss(
 
 
 def solve_bounded_loss(
-    problem: BoundedLossProblem, oracle: RiskOracle, progress: Progress | None = None
+    problem: BoundedLossProblem, oracle: Oracle, progress: Progress | None = None
 ) -> Solution:
     """Play algorithm 2 and mix the predictors found, unless the mixture breaks a bound.
 
@@ -357,7 +357,7 @@ def solve_bounded_loss(
     n_groups = problem.share.size
 
     def judge(factor: np.ndarray) -> Column:
-        predictor = oracle.minimise(factor)
+        predictor = oracle.respond(factor)
         losses = problem.judge(predictor)
         return Column(float(problem.share @ losses), losses, predictor)
 

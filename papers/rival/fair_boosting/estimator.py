@@ -18,13 +18,8 @@ from fairfrontier.models.individual.budget import find_budget, measure_spread
 from fairfrontier.models.individual.budro.geometry import build_geometry
 from fairfrontier.models.individual.budro.round import check_rows
 from fairfrontier.models.individual.budro.search import count_operations
-from fairfrontier.models.individual.budro.solver import (
-    HISTORY,
-    Setting,
-    WorstCases,
-    check_transport,
-)
-from fairfrontier.models.individual.budro.transport import LARGEST
+from fairfrontier.models.individual.budro.solver import HISTORY, WorstCases, check_transport
+from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS, Setting
 from fairfrontier.models.persistence import State, read_state, restoring, write_state
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import check_stopping, watch
@@ -32,6 +27,7 @@ from fairfrontier.models.tree.boosting import PositiveWeight, positive_weight
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.similarity.fair_metric import FairMetric
@@ -122,6 +118,7 @@ class FairBoosting(Classifier):
     """
 
     plain: ClassVar[str] = "gbdt"
+    solvers: ClassVar[Registry[Any] | None] = SOLVERS
     trusted: ClassVar[tuple[str, ...]] = (
         "papers.rival.fair_boosting.newton_tree.NewtonTree",
         "papers.rival.fair_boosting.spline.Spline",
@@ -143,7 +140,7 @@ class FairBoosting(Classifier):
     learning_rate: float = 0.1
     start: float = 0.0
     scale_pos_weight: PositiveWeight = 1.0
-    solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
+    solver: str = "exact"
     tolerance: float = 1e-3
     entropy_weight: float = 5e-5
     dual_start: float = 0.1

@@ -15,7 +15,8 @@ from fairfrontier.metrics.certificate.certificate import (
     trace_gap,
 )
 from fairfrontier.metrics.verb import tabulate
-from fairfrontier.models.individual.budro.solver import Setting, build_problem, solve
+from fairfrontier.models.individual.budro.solver import build_problem, solve
+from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, DataError

@@ -8,9 +8,9 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
-from fairfrontier.models.noisy.assignment import share_groups
 from fairfrontier.models.noisy.rate import project_simplex, sum_cells
 from fairfrontier.runtime.arrays import array_namespace
+from papers.rival.ideal import share_groups
 
 
 def row_sign(rate, label, like):

@@ -10,15 +10,14 @@ from scipy.optimize import linprog
 
 from fairfrontier.models.noisy.assignment import (
     bound_rates,
-    maximise_assignment,
     maximise_by_group,
     project_assignment,
-    score_constraint,
     solve_program,
 )
 from fairfrontier.models.noisy.rate import RATE_CELLS, find_rate, project_simplex, sum_cells
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
+from papers.rival.ideal import maximise_assignment, score_constraint
 from tests.models.noisy.reference import (
     differentiate_assignment,
     evaluate_assignment,

@@ -21,7 +21,7 @@ def test_labels_of_any_range_are_scaled_there_and_back():
     with pytest.raises(DataError, match="label_range"):
         fit(lambda y: 20.0 + 30.0 * y)
     counted = fit(lambda y: 10.0 + 10.0 * y, loss="poisson", label_range=(10.0, 20.0))[2]
-    assert counted._loss().scale == pytest.approx(1.0)
+    assert counted.resolved_loss.scale == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "poisson"])
@@ -227,6 +227,6 @@ def test_budgets_are_counted_by_codes_and_not_by_places():
     X, y, group = draw_rows(240)
     make = {"budget": [0.3, 0.0, 0.2], **SMALL}
     model = FairRegression(**make).fit(X, y, sensitive_features=2 * group[:, None])
-    terms = model.setting().find_terms(model.levels_)
+    terms = model.find_terms(model.levels_)
     np.testing.assert_array_equal(terms["budget"], [0.3, 0.2])
     assert model.group_value_.max() > 0.1

@@ -37,7 +37,7 @@ def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
     model = FairRegression(loss=loss, shape=shape, oracle=oracle, learner=learner, n_grid=5)
     kind = find_loss(loss, shape)
     problem = build_parity(open_rows(X), y, group, weight, loss=kind, budget=0.1, n_grid=5)
-    chosen = choose_oracle(model.setting(), problem)
+    chosen = choose_oracle(model, problem)
     assert type(chosen).__name__ == expected
     assert not chosen.exact
     if sharpness is not None:
@@ -50,7 +50,7 @@ def test_least_squares_is_exact_for_the_square_loss_alone(loss, exact):
     model = FairRegression(loss=loss, constraint="bounded_group_loss")
     rows, weight = open_rows(X), np.ones(40)
     problem = build_bounded_loss(rows, y, group, weight, loss=find_loss(loss), budget=0.1)
-    oracle = choose_risk_oracle(model.setting(), problem, weight, group)
+    oracle = choose_risk_oracle(model, problem, weight, group)
     assert oracle.exact is exact
 
 
@@ -64,7 +64,7 @@ def test_penalties_mean_the_same_to_the_envelope_as_to_logistic_regression():
         kind: FairRegression(loss="logistic", oracle=kind, penalty=0.1)
         for kind in ("envelope", "lr")
     }
-    oracles = {kind: choose_oracle(each.setting(), problem) for kind, each in models.items()}
+    oracles = {kind: choose_oracle(each, problem) for kind, each in models.items()}
     plain = oracles["lr"].respond(costs).score(X)
     oracles["envelope"].respond(costs)
     envelope = X @ oracles["envelope"].solution[:-1] + oracles["envelope"].solution[-1]

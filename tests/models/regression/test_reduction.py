@@ -1,35 +1,8 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
-import pytest
 
-from fairfrontier.models.regression.estimator import FairRegression, TimedOracle
-
-
-class Answer:
-    """An oracle that answers by a function."""
-
-    exact = True
-
-    def __init__(self, function):
-        self.respond = self.minimise = function
-
-
-def test_calls_and_their_seconds_add_up():
-    watch = TimedOracle(Answer(lambda seconds: time.sleep(seconds) or seconds))
-    assert [watch.respond(0.01), watch.minimise(0.02)] == [0.01, 0.02]
-    assert watch.exact
-    assert watch.calls == 2
-    assert 0.03 <= watch.seconds < 0.5
-
-
-def test_a_call_that_fails_is_counted():
-    watch = TimedOracle(Answer(lambda x: 1 / x))
-    with pytest.raises(ZeroDivisionError):
-        watch.minimise(0)
-    assert watch.calls == 1
+from fairfrontier.models.regression.estimator import FairRegression
 
 
 def test_a_fit_reports_its_calls():

@@ -21,8 +21,8 @@ from fairfrontier.models.individual.budro.round import (
     embed,
     scale_classes,
 )
-from fairfrontier.models.individual.budro.solver import Setting, check_transport
-from fairfrontier.models.individual.budro.transport import LARGEST
+from fairfrontier.models.individual.budro.solver import check_transport
+from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS, Setting
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import Watch, check_stopping, watch
@@ -34,6 +34,7 @@ from fairfrontier.models.tree.boosting import (
 )
 from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.runtime.cluster.executor import Rows, fit_rows, is_collection
+from fairfrontier.runtime.registry import Registry
 from fairfrontier.similarity.fair_metric import FairMetric
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ class BuDRO(Classifier):
     budget_share : float
         Without a ``budget``, ε over the mean fair distance E d(X, X') of two training rows drawn at
         random. What it costs depends on the table: .0003 is much on COMPAS, .01 little on Adult.
-    solver : {"exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"}
-        ``exact`` meets the budget in every round, to ``tolerance``; ``sgd`` takes the paper's
-        stochastic steps on the dual, restarted from ``dual_start`` in every round; ``sinkhorn`` and
-        ``sinkhorn_sgd`` are the same two with entropy, whose weights do not depend on how ties are
-        broken; ``linear_program`` is for 200 rows at most.
+    solver : str
+        ``exact`` meets the budget in every round, to ``tolerance``; ``linear_program`` is for 200
+        rows at most. The package of the papers adds ``sgd``, the paper's stochastic steps on the
+        dual, restarted from ``dual_start`` in every round, and ``sinkhorn`` and ``sinkhorn_sgd``,
+        the root and the steps with entropy, whose weights do not depend on how ties are broken.
     tolerance : float
         Duality gap of ``exact``, and of ``sinkhorn``'s entropic problem, relative to what moving
         rows gains.
@@ -117,7 +118,7 @@ class BuDRO(Classifier):
     -----
     A round costs O(n² k) operations for k embedded dimensions, of which bounds leave ``exact`` and
     ``sgd`` some hundredths on NumPy, in O(n k) memory and a table of at most 512 MiB; see
-    `transport`, `bound` and `entropic`. The entropic solvers' gap holds what entropy costs, at most
+    `transport` and `geometry`. The entropic solvers' gap holds what entropy costs, at most
     γ log n with rows of equal weight.
 
     References
@@ -128,6 +129,7 @@ class BuDRO(Classifier):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     plain: ClassVar[str] = "gbdt"
+    solvers: ClassVar[Registry[Any] | None] = SOLVERS
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     takes_blocks: ClassVar[bool] = True
     needs_workers: ClassVar[bool] = True
@@ -139,7 +141,7 @@ class BuDRO(Classifier):
     budget: float | None = None
     budget_share: float = 0.003
     early_stopping: int | None = None
-    solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
+    solver: str = "exact"
     tolerance: float = 1e-3
     column_share: float | None = None
     sources: int | None = None

@@ -493,7 +493,7 @@ def keep_columns(
 ) -> Geometry:
     """Keep the columns of one process, whose numbers rise; all rows and points stay.
 
-    With ``add_up`` as in `Portion`, the solvers of `transport` and `entropic` run in step on all
+    With ``add_up`` as in `Portion`, the solvers run in step on all
     processes and return the weights, costs and certificates of all columns; ``destination`` is that
     of the kept columns.
     """

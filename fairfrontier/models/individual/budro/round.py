@@ -26,14 +26,13 @@ from fairfrontier.models.individual.budro.shared import (
     solve_shared,
 )
 from fairfrontier.models.individual.budro.solver import (
-    Setting,
     WorstCases,
     balance_classes,
     boost_step,
     evaluate_losses,
     predict_margin,
 )
-from fairfrontier.models.individual.budro.transport import Transport
+from fairfrontier.models.individual.budro.transport import Setting, Transport
 from fairfrontier.models.stopping import Watch
 from fairfrontier.models.tree.boosting import (
     Batches,

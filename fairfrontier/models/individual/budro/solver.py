@@ -6,8 +6,7 @@ The losses of margins under every label, and a boosting step on rows that carry 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xgboost
@@ -15,17 +14,10 @@ from array_api_compat import array_namespace, device
 from scipy.special import expit, log_softmax, softmax
 
 from fairfrontier.models.individual.budget import check_budget
-from fairfrontier.models.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
 from fairfrontier.models.individual.budro.geometry import Geometry, build_geometry
-from fairfrontier.models.individual.budro.transport import (
-    Transport,
-    solve_exact,
-    solve_linear_program,
-    solve_restricted,
-    solve_sgd,
-)
-from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.models.individual.budro.transport import SOLVERS, Problem, Setting, Transport
+from fairfrontier.runtime.arrays import Backend, as_backend
+from fairfrontier.runtime.errors import ConfigError
 
 
 def evaluate_losses(margin: np.ndarray) -> np.ndarray:
@@ -97,49 +89,7 @@ def boost_step(
 
 Array = Any
 
-SOLVERS = ("linear_program", "exact", "sgd", "sinkhorn", "sinkhorn_sgd")
 HISTORY = ("eta", "cost", "objective", "gap", "iterations")
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """One transport problem: the rows, their losses, and how far they may be moved.
-
-    max_Π ⟨R, Π⟩   s.t.  Π ≥ 0,  ⟨C, Π⟩ ≤ ε,  Πᵀ1 = m                         (2.8)
-
-    C_ij = ‖z_i − z_j‖² and m come from the ``geometry``, the same in every round; R_ij = loss[i,
-    y_j], with the loss of every row under every label, (n_samples, n_labels), on the geometry's
-    backend. ε ≥ 0 is the ``budget``, in squared units of the embedding.
-    """
-
-    geometry: Geometry
-    loss: Array
-    budget: float
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Options of the solvers, each of which takes its own; all but ``dtype`` as in `BuDRO`.
-
-    ``dtype`` is the precision of the products in ``exact`` and ``sgd``.
-    """
-
-    tolerance: float = 1e-3
-    column_share: float | None = None
-    sources: int | None = None
-    entropy_weight: float = 5e-5
-    dual_start: float = 0.1
-    batch_size: int = 200
-    steps: int = 100
-    momentum: float = 0.9
-    dual_learning_rate: float = 1e-4
-    dtype: Literal["float32", "float64"] = "float32"
-
-    @classmethod
-    def of(cls, model: Any) -> Setting:
-        """Return an estimator's parameters of the same names, with defaults for the others."""
-        names = [option.name for option in fields(cls) if hasattr(model, option.name)]
-        return cls(**{name: getattr(model, name) for name in names})
 
 
 def build_problem(
@@ -171,11 +121,10 @@ def solve(
     """Solve a transport problem by a solver's name.
 
     ``linear_program`` is HiGHS, for 200 rows at most; ``exact`` the dual's root (Algorithm 7, with
-    the budget met exactly); ``sgd`` stochastic steps on the dual (Algorithm 2); ``sinkhorn`` the
-    entropic problem by its root (Algorithms 4 and 5) and ``sinkhorn_sgd`` by stochastic steps
-    (Algorithm 6). With ``sources``, ``exact`` looks for each column at so many points only, and
-    returns bounds of the optimum. All but the first run in blocks of O(n k) memory; none makes an
-    n × n array.
+    the budget met exactly), in blocks of O(n k) memory. With ``sources``, ``exact`` looks for each
+    column at so many points only, and returns bounds of the optimum. The papers register ``sgd``,
+    stochastic steps on the dual (Algorithm 2), ``sinkhorn``, the entropic problem by its root
+    (Algorithms 4 and 5), and ``sinkhorn_sgd`` (Algorithm 6).
 
     ``start`` is the last round's solution on the same geometry, of any solver. ``generator`` draws
     the stochastic batches and the columns that are checked; it has seed 0 by default.
@@ -185,68 +134,8 @@ def solve(
     ConfigError
         When there is no such solver, or the problem is too large for the linear programme.
     """
-    setting = setting or Setting()
-    geometry, loss, budget = problem.geometry, problem.loss, problem.budget
-    if solver == "linear_program":
-        return solve_linear_program(geometry, loss, budget)
     random = np.random.default_rng(0) if generator is None else generator
-    if solver == "exact" and setting.sources is not None:
-        return solve_restricted(
-            geometry,
-            loss,
-            budget,
-            sources=setting.sources,
-            generator=random,
-            tolerance=setting.tolerance,
-            start=start,
-            dtype=setting.dtype,
-        )
-    if solver == "exact":
-        return solve_exact(
-            geometry,
-            loss,
-            budget,
-            tolerance=setting.tolerance,
-            start=start,
-            column_share=setting.column_share,
-            dtype=setting.dtype,
-        )
-    if solver == "sinkhorn":
-        return solve_sinkhorn(
-            geometry,
-            loss,
-            budget,
-            entropy_weight=setting.entropy_weight,
-            tolerance=setting.tolerance,
-            start=start,
-            column_share=setting.column_share,
-        )
-    if solver not in SOLVERS:
-        raise ConfigError(
-            f"There is no solver {solver!r} of the transport.", nearest(solver, SOLVERS)
-        )
-    descent: dict[str, Any] = {
-        "sample": draw_batches(geometry, setting.steps, setting.batch_size, random),
-        "eta": setting.dual_start,
-        "momentum": setting.momentum,
-        "learning_rate": setting.dual_learning_rate,
-        "start": start,
-    }
-    if solver == "sgd":
-        return solve_sgd(geometry, loss, budget, dtype=setting.dtype, **descent)
-    return solve_sinkhorn_sgd(
-        geometry, loss, budget, entropy_weight=setting.entropy_weight, **descent
-    )
-
-
-def draw_batches(
-    geometry: Geometry, steps: int, batch_size: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Draw rows in proportion to their masses, with replacement, int64 (steps, batch_size)."""
-    mass = to_numpy(geometry.row_mass)
-    if mass.min() == mass.max():
-        return generator.integers(mass.size, size=(steps, batch_size))
-    return generator.choice(mass.size, size=(steps, batch_size), p=mass / mass.sum())
+    return SOLVERS.find(solver)(problem, setting or Setting(), start, random)
 
 
 def plan_columns(problem: Problem, transport: Transport, rows: Array) -> Array:
@@ -259,41 +148,12 @@ def plan_columns(problem: Problem, transport: Transport, rows: Array) -> Array:
     geometry, loss = problem.geometry, problem.loss
     xp = array_namespace(geometry.point)
     column = xp.take(geometry.row_column, rows)
-    own = xp.take(geometry.row_point, rows)
     ends = xp.asarray([last for _, last in geometry.columns], device=device(geometry.point))
-    label = xp.searchsorted(ends, column, side="right")
-    gain = xp.take(loss, label, axis=1)
+    gain = xp.take(loss, xp.searchsorted(ends, column, side="right"), axis=1)
     plan = xp.zeros_like(gain)
-    for i, (share, eta) in enumerate(zip(transport.share, transport.etas, strict=True)):
-        if transport.entropy_weight > 0:
-            plan = plan + share * _soften(geometry, gain, own, eta, transport.entropy_weight)
-        else:
-            target = xp.take(transport.destination[i, :], column)
-            arrives = geometry.row_point[:, None] == target[None, :]
-            plan = plan + share * _share_worst(gain, arrives)
+    for number, share in enumerate(transport.share):
+        plan = plan + share * transport.spread(geometry, gain, rows, number)
     return plan * xp.take(geometry.row_mass, rows)[None, :]
-
-
-def _share_worst(gain: Array, arrives: Array) -> Array:
-    """Return columns split equally among the rows of the largest loss at their target."""
-    xp = array_namespace(gain)
-    level = xp.where(arrives, gain, -xp.inf)
-    worst = xp.astype(level == xp.max(level, axis=0), gain.dtype)
-    return worst / xp.sum(worst, axis=0)
-
-
-def _soften(geometry: Geometry, gain: Array, own: Array, eta: float, gamma: float) -> Array:
-    """Return softmax_i((R_ij + γ log q_i − η C_ij) / γ), over coincident rows alone at η = ∞."""
-    xp = array_namespace(gain)
-    value = gain + gamma * xp.log(geometry.row_mass / xp.mean(geometry.row_mass))[:, None]
-    if eta == float("inf"):
-        value = xp.where(geometry.row_point[:, None] == own[None, :], value, -xp.inf)
-    else:
-        z = xp.take(geometry.point, geometry.row_point, axis=0)
-        step = z[:, None, :] - xp.take(geometry.point, own, axis=0)[None, :, :]
-        value = value - eta * xp.sum(step * step, axis=2)
-    term = xp.exp((value - xp.max(value, axis=0)) / gamma)
-    return term / xp.sum(term, axis=0)
 
 
 class WorstCases:
@@ -340,7 +200,7 @@ def check_transport(model: Any) -> None:
     """Raise ConfigError for invalid parameters of an estimator that concern the transport."""
     finite, number = "a finite number above 0", "a finite number that is 0 or more"
     check_budget(model)
-    model.require("solver", model.solver in SOLVERS, " or ".join(SOLVERS))
+    SOLVERS.find(model.solver)
     for name in ("tolerance", "entropy_weight", "dual_learning_rate"):
         model.require(name, 0 < getattr(model, name) < math.inf, finite)
     model.require("dual_start", 0 <= model.dual_start < math.inf, number)

@@ -37,10 +37,9 @@ Theorem 1.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
@@ -56,27 +55,21 @@ from fairfrontier.models.individual.budro.geometry import (
 )
 from fairfrontier.models.individual.budro.search import (
     Envelope,
-    Lines,
     Minimum,
     Piece,
     Search,
     blocks,
-    descend_dual,
     has_many_pairs,
     minimise_dual,
-    trace_lines,
 )
 from fairfrontier.runtime.arrays import segment_sum, to_numpy
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.registry import Registry
 
 Array = Any
 
 # Share of the columns on which a first round seeks η if pairs are many.
 COLD_SHARE = 0.05
-# Relative difference of a step's price from the expected one, and steps that are prepared together
-# if the last round had no such steps.
-NEAR = 0.05
-AHEAD = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +92,9 @@ class Transport:
         w(x_i, k) = Σ_j Π_ij 1{y_j = k}; sums to the total mass. Coincident rows that tie share
         equally, so that the next tree does not depend on the order of rows.
     destination : int64 array of shape (n_maps, n_columns)
-        Points that each merged column moves to; the likeliest ones of an entropic solver, whose map
-        `solver.plan_columns` returns.
-    share, etas : tuple of float
-        Share of every column's mass that follows each of those maps, and its η.
-    entropy_weight : float
-        γ of an entropic solver, else 0.
-    path : tuple of float
-        η before each step of ``solve_sgd``.
+        Points that each merged column moves to.
+    share : tuple of float
+        Share of every column's mass that follows each of those maps.
     """
 
     eta: float
@@ -118,9 +106,6 @@ class Transport:
     weight: Array
     destination: Array
     share: tuple[float, ...]
-    etas: tuple[float, ...] = ()
-    entropy_weight: float = 0.0
-    path: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, minimum: Minimum, weight: Array, destination: Array) -> Self:
@@ -135,17 +120,89 @@ class Transport:
             weight=weight,
             destination=destination,
             share=tuple(share for share, _ in minimum.maps),
-            etas=tuple(piece.eta for _, piece in minimum.maps),
         )
 
     def resume(self) -> tuple[float, Array] | None:
         """Return the η and the map at which the next round begins, unless η is 0 or infinite."""
         return (self.eta, self.destination[0, :]) if 0 < self.eta < float("inf") else None
 
+    def spread(self, geometry: Geometry, gain: Array, rows: Array, number: int) -> Array:
+        """Return where one of the maps sends the columns of some rows, (n_samples, m).
+
+        ``gain`` has the losses under the columns' labels. Columns are split equally among the rows
+        of the largest loss at their target.
+        """
+        xp = array_namespace(gain)
+        target = xp.take(self.destination[number, :], xp.take(geometry.row_column, rows))
+        level = xp.where(geometry.row_point[:, None] == target[None, :], gain, -xp.inf)
+        worst = xp.astype(level == xp.max(level, axis=0), gain.dtype)
+        return worst / xp.sum(worst, axis=0)
+
     @property
     def gap(self) -> float:
         """Duality gap M(η) − ⟨R, Π⟩, ≥ 0 up to rounding for a map within the budget."""
         return self.dual_value - self.objective
+
+
+Solver = Callable[..., Transport]
+SOLVERS: Registry[Solver] = Registry(
+    "transport solver",
+    "transport_solver",
+    ("fairfrontier.models.individual.budro",),
+    "fairfrontier.methods",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One transport problem: the rows, their losses, and how far they may be moved.
+
+    max_Π ⟨R, Π⟩   s.t.  Π ≥ 0,  ⟨C, Π⟩ ≤ ε,  Πᵀ1 = m                         (2.8)
+
+    C_ij = ‖z_i − z_j‖² and m come from the ``geometry``, the same in every round; R_ij = loss[i,
+    y_j], with the loss of every row under every label, (n_samples, n_labels), on the geometry's
+    backend. ε ≥ 0 is the ``budget``, in squared units of the embedding.
+    """
+
+    geometry: Geometry
+    loss: Array
+    budget: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Options of the solvers, each of which takes its own; all but ``dtype`` as in `BuDRO`.
+
+    ``dtype`` is the precision of the products in ``exact`` and ``sgd``. Solvers of the papers take
+    what is below ``sources``.
+    """
+
+    tolerance: float = 1e-3
+    column_share: float | None = None
+    sources: int | None = None
+    entropy_weight: float = 5e-5
+    dual_start: float = 0.1
+    batch_size: int = 200
+    steps: int = 100
+    momentum: float = 0.9
+    dual_learning_rate: float = 1e-4
+    dtype: Literal["float32", "float64"] = "float32"
+
+    @classmethod
+    def of(cls, model: Any) -> Setting:
+        """Return an estimator's parameters of the same names, with defaults for the others."""
+        names = [option.name for option in fields(cls) if hasattr(model, option.name)]
+        return cls(**{name: getattr(model, name) for name in names})
+
+
+def transport_solver(name: str) -> Callable[[Solver], Solver]:
+    """Register a solver ``(problem, setting, start, generator) -> Transport`` under a name."""
+
+    def register(function: Solver) -> Solver:
+        SOLVERS.add(name, function, function)
+        return function
+
+    return register
 
 
 def finish(search: Search, minimum: Minimum) -> Transport:
@@ -258,100 +315,6 @@ def _minimise(
         floor=stay.gain,
         max_iterations=max_iterations,
     )
-
-
-def solve_sgd(
-    geometry: Geometry,
-    loss: Array,
-    budget: float,
-    *,
-    sample: np.ndarray,
-    eta: float = 0.1,
-    momentum: float = 0.9,
-    learning_rate: float = 1e-4,
-    start: Transport | None = None,
-    dtype: str = "float32",
-) -> Transport:
-    """Approach the dual's minimum by stochastic subgradient steps, then move all (Algorithm 2).
-
-    v ← μ v + (ε − mean_b C_{i(b),b}),  η ← max(0, η − α v), over batches b of columns: the row
-    numbers ``sample``, (steps, batch_size). μ is ``momentum`` and α ``learning_rate``. At the last
-    η every column goes to its best row. The cost may be above or below the budget, and ``gap``
-    bounds the suboptimality only if it is not above. ``start`` saves work and does not change η.
-
-    O((steps · batch_size + n) n k) operations, most of which bounds save on NumPy as in
-    ``solve_exact``. There the columns of all steps are moved at once, for prices around those of
-    the same steps a round before; if the steps leave these, for some further steps.
-    """
-    search = Search(geometry, loss, dtype)
-    target = geometry.column_point if start is None else start.destination[0, :]
-    batches = Batches(search, sample, target, () if start is None else start.path)
-    eta = descend_dual(
-        batches.pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate
-    )
-    final = search.move_all(eta, budget, batches.start)
-    minimum = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], True, final.slack)
-    return replace(finish(search, minimum), path=tuple(batches.path))
-
-
-class Batches:
-    """The costs of batches of columns at the prices of their steps.
-
-    If `search` has bounds, what is best for the columns of many steps is found at once, for prices
-    within NEAR of the expected ones: proportional to the last round's, ``expected``, or else the
-    present price for some steps. ``path`` collects the prices of the steps so far.
-    """
-
-    def __init__(
-        self, search: Search, sample: np.ndarray, start: Array, expected: tuple[float, ...]
-    ) -> None:
-        self.search, self.start = search, start
-        self.drawn = to_numpy(search.geometry.row_column)[sample]
-        self.path: list[float] = []
-        alike = len(expected) == len(sample) and min(expected, default=0.0) > 0
-        self.expected = np.asarray(expected) if alike else None
-        self.known: deque[tuple[float, float, np.ndarray]] = deque()
-        self.lines: Lines | None = None
-
-    def _look_ahead(self, eta: float) -> None:
-        """Find what is best for the columns of the next steps near the expected prices."""
-        search, step = self.search, len(self.path)
-        if search.bounds is not None and search.bounds.blank:
-            self.start = search.move_columns(None, self.start, eta)
-        prices = np.full(min(AHEAD, len(self.drawn) - step), eta)
-        if self.expected is not None:
-            stop = step + AHEAD if step else len(self.drawn)
-            prices = eta * self.expected[step:stop] / self.expected[step]
-        low, high = (1 - NEAR) * prices, (1 + NEAR) * prices
-        drawn = self.drawn[step : step + prices.size]
-        # In order of columns, as `search` requires; those below 0 belong to other processes.
-        order = np.argsort(drawn, axis=None, kind="stable")
-        order = order[np.count_nonzero(drawn < 0) :]
-        owner, column = order // drawn.shape[1], drawn.ravel()[order]
-        start = self.start[column]
-        self.lines = trace_lines(search, column, start, low[owner], high[owner])
-        places = np.split(
-            np.argsort(owner, kind="stable"),
-            np.cumsum(np.bincount(owner, minlength=prices.size))[:-1],
-        )
-        self.known = deque(zip(low, high, places, strict=True))
-
-    def pay(self, rows: np.ndarray, eta: float) -> float:
-        """Return the mean cost of the next batch at η."""
-        search, geometry = self.search, self.search.geometry
-        low, high, places = self.known.popleft() if self.known else (1.0, 0.0, rows)
-        if not low <= eta <= high and search.bounds is not None and eta > 0:
-            self._look_ahead(eta)
-            low, high, places = self.known.popleft()
-        if self.lines is not None and low <= eta <= high:
-            paid = np.sum(self.lines.choose(places, eta)[1])
-        else:
-            xp, drawn = search.xp, np.sort(self.drawn[len(self.path)])
-            chosen = xp.asarray(drawn[drawn >= 0], device=device(self.start))
-            target = search.move_columns(chosen, xp.take(self.start, chosen), eta)
-            paid = xp.sum(search.weigh(target, chosen)[1])
-        self.path.append(eta)
-        return float(geometry.add_up(paid)) / rows.size
 
 
 LARGEST = 200
@@ -719,3 +682,23 @@ def bound_mean(mean: float, n: int, risk: float) -> float:
             apart += (1 - mean) * math.log((1 - mean) / (1 - middle)) if middle < 1 else math.inf
         low, high = (middle, high) if n * apart <= -math.log(risk) else (low, middle)
     return high
+
+
+@transport_solver("exact")
+def _solve_exact(
+    problem: Problem, setting: Setting, start: Transport | None, generator: np.random.Generator
+) -> Transport:
+    given = problem.geometry, problem.loss, problem.budget
+    shared: dict[str, Any] = {
+        "tolerance": setting.tolerance,
+        "start": start,
+        "dtype": setting.dtype,
+    }
+    if setting.sources is None:
+        return solve_exact(*given, column_share=setting.column_share, **shared)
+    return solve_restricted(*given, sources=setting.sources, generator=generator, **shared)
+
+
+@transport_solver("linear_program")
+def _solve_programme(problem: Problem, *_: Any) -> Transport:
+    return solve_linear_program(problem.geometry, problem.loss, problem.budget)

@@ -4,7 +4,8 @@ import pytest
 from fairfrontier.models.individual.budro import geometry as geometries
 from fairfrontier.models.individual.budro import search
 from fairfrontier.models.individual.budro.geometry import build_geometry
-from fairfrontier.models.individual.budro.search import Envelope, Search, trace_lines
+from fairfrontier.models.individual.budro.search import Envelope, Search
+from papers.rival.budro_descent import trace_lines
 from tests.models.individual.budro.problems import draw_problem
 from tests.models.individual.budro.test_bound import best_values
 

@@ -4,20 +4,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairfrontier.models.individual.budro.solver import (
-    SOLVERS,
-    Problem,
-    Setting,
-    build_problem,
-    draw_batches,
-    plan_columns,
-    solve,
-)
+from fairfrontier.models.individual.budro.solver import build_problem, plan_columns, solve
+from fairfrontier.models.individual.budro.transport import SOLVERS as REGISTERED
+from fairfrontier.models.individual.budro.transport import Problem, Setting
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
+from papers.rival.budro_descent import draw_batches
 from tests.models.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
 from tests.namespaces import devices, namespaces
 
+SOLVERS = tuple(REGISTERED.all())
 KINDS = {
     "plain": {},
     "two rows": {"n": 2},

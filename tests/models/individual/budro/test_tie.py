@@ -2,17 +2,13 @@ import numpy as np
 import pytest
 
 from fairfrontier.models.individual.budro import geometry as geometries
-from fairfrontier.models.individual.budro import search, transport
+from fairfrontier.models.individual.budro import search
 from fairfrontier.models.individual.budro.geometry import build_geometry
-from fairfrontier.models.individual.budro.search import (
-    TIE,
-    Envelope,
-    Search,
-    choose_first,
-    trace_lines,
-)
-from fairfrontier.models.individual.budro.transport import solve_exact, solve_sgd
+from fairfrontier.models.individual.budro.search import TIE, Envelope, Search, choose_first
+from fairfrontier.models.individual.budro.transport import solve_exact
 from fairfrontier.runtime.arrays import to_numpy
+from papers.rival import budro_descent
+from papers.rival.budro_descent import solve_sgd, trace_lines
 from tests.models.individual.budro.problems import draw_lattice, draw_problem, solve_in_portions
 from tests.namespaces import devices, namespaces
 
@@ -25,7 +21,7 @@ def way(request, monkeypatch):
     if request.param == "bounds":
         monkeypatch.setattr(search, "MANY_PAIRS", 0)
         monkeypatch.setattr(geometries, "LARGEST", 8)
-        monkeypatch.setattr(transport, "AHEAD", 4)
+        monkeypatch.setattr(budro_descent, "AHEAD", 4)
     return request.param
 
 

@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.models.individual.budro import geometry as geometries
-from fairfrontier.models.individual.budro import search, transport
+from fairfrontier.models.individual.budro import search
 from fairfrontier.models.individual.budro.geometry import build_geometry
 from fairfrontier.models.individual.budro.search import Search
-from fairfrontier.models.individual.budro.transport import solve_exact, solve_sgd
+from fairfrontier.models.individual.budro.transport import solve_exact
 from fairfrontier.runtime.arrays import to_numpy
+from papers.rival import budro_descent
+from papers.rival.budro_descent import solve_sgd
 from tests.models.individual.budro.problems import draw_problem, find_optimum
 from tests.namespaces import devices, namespaces
 
@@ -237,7 +239,7 @@ def bounds_everywhere(monkeypatch):
     """Small problems in small blocks, few steps at once."""
     monkeypatch.setattr(search, "MANY_PAIRS", 0)
     monkeypatch.setattr(geometries, "LARGEST", 8)
-    monkeypatch.setattr(transport, "AHEAD", 4)
+    monkeypatch.setattr(budro_descent, "AHEAD", 4)
 
 
 def play_sgd(rounds, rate, momentum=0.9, n=150):
@@ -266,9 +268,9 @@ def test_steps_known_in_advance_are_the_steps(rate, momentum, request):
 
 
 def test_a_path_like_the_last_one_is_looked_at_once(bounds_everywhere, monkeypatch):
-    asked, trace = [], transport.trace_lines
+    asked, trace = [], budro_descent.trace_lines
     monkeypatch.setattr(
-        transport, "trace_lines", lambda *given: asked.append(given[1].size) or trace(*given)
+        budro_descent, "trace_lines", lambda *given: asked.append(given[1].size) or trace(*given)
     )
     play_sgd(3, 2e-5)
     # Four steps at a time in the first round, then all thirty.

@@ -130,10 +130,10 @@ def test_group_factors_weigh_rows():
     factor = np.array([0.3, 2.0])
     rows = weight * factor[group]
     anew = LinearRegression().fit(X, y, sample_weight=rows).predict(X)
-    ours = GroupSquareOracle(problem.rows, 2).minimise(factor)
+    ours = GroupSquareOracle(problem.rows, 2).respond(factor)
     np.testing.assert_allclose(ours.score(X), anew, atol=1e-10)
     plain = LearnerOracle(take_block(problem.rows), LinearRegression())
-    other = WeightedOracle(plain.fit, weight, group).minimise(factor)
+    other = WeightedOracle(plain.fit, weight, group).respond(factor)
     np.testing.assert_allclose(other.score(X), anew, atol=1e-10)
 
 
@@ -154,7 +154,7 @@ def test_factors_do_not_change_the_weight_of_all_rows():
     # A penalty of the learner's own would feel it.
     learner = LearnerOracle(take_block(problem.rows), Ridge(alpha=50.0))
     oracle = WeightedOracle(learner.fit, weight, group)
-    once, often = (oracle.minimise(np.full(2, factor)).score(X) for factor in (1.0, 20.0))
+    once, often = (oracle.respond(np.full(2, factor)).score(X) for factor in (1.0, 20.0))
     np.testing.assert_allclose(often, once, atol=1e-12)
     plain = Ridge(alpha=50.0).fit(X, y, sample_weight=weight).predict(X)
     np.testing.assert_allclose(once, plain, atol=1e-12)

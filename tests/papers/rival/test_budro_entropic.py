@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from fairfrontier.models.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
 from fairfrontier.models.individual.budro.geometry import build_geometry
 from fairfrontier.models.individual.budro.transport import solve_exact
 from fairfrontier.runtime.arrays import to_numpy
+from papers.rival.budro_entropic import solve_sinkhorn, solve_sinkhorn_sgd
 from tests.models.individual.budro.problems import draw_problem
 from tests.namespaces import devices, namespaces
 

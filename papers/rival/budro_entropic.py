@@ -28,16 +28,76 @@ from fairfrontier.models.individual.budro.search import (
     Piece,
     Search,
     blocks,
-    descend_dual,
     minimise_dual,
 )
-from fairfrontier.models.individual.budro.transport import Transport
+from fairfrontier.models.individual.budro.transport import (
+    Problem,
+    Setting,
+    Transport,
+    transport_solver,
+)
 from fairfrontier.runtime.arrays import segment_sum, to_numpy
+from papers.rival.budro_descent import descend_dual, read_descent
 
 Array = Any
 
 # Entries of a tile of columns × points: 4 MiB of float64, a handful of which live at a time.
 TILE = 1 << 19
+
+
+@dataclass(frozen=True, eq=False)
+class Softened(Transport):
+    """A map that spreads the mass of columns, by γ, ``entropy_weight``, and the η of each map."""
+
+    entropy_weight: float = 0.0
+    etas: tuple[float, ...] = ()
+
+    def spread(self, geometry: Geometry, gain: Array, rows: Array, number: int) -> Array:
+        """Return softmax_i((R_ij + γ log q_i − η C_ij) / γ); over coincident rows at η = ∞."""
+        xp, gamma, eta = array_namespace(gain), self.entropy_weight, self.etas[number]
+        own = xp.take(geometry.row_point, rows)
+        value = gain + gamma * xp.log(geometry.row_mass / xp.mean(geometry.row_mass))[:, None]
+        if eta == float("inf"):
+            value = xp.where(geometry.row_point[:, None] == own[None, :], value, -xp.inf)
+        else:
+            z = xp.take(geometry.point, geometry.row_point, axis=0)
+            step = z[:, None, :] - xp.take(geometry.point, own, axis=0)[None, :, :]
+            value = value - eta * xp.sum(step * step, axis=2)
+        term = xp.exp((value - xp.max(value, axis=0)) / gamma)
+        return term / xp.sum(term, axis=0)
+
+
+@transport_solver("sinkhorn")
+def solve_by_entropy(
+    problem: Problem,
+    setting: Setting,
+    start: Transport | None,
+    generator: np.random.Generator,  # noqa: ARG001 - nothing is drawn
+) -> Transport:
+    """Solve the entropic problem by its root (Algorithms 4 and 5)."""
+    return solve_sinkhorn(
+        problem.geometry,
+        problem.loss,
+        problem.budget,
+        entropy_weight=setting.entropy_weight,
+        tolerance=setting.tolerance,
+        start=start,
+        column_share=setting.column_share,
+    )
+
+
+@transport_solver("sinkhorn_sgd")
+def solve_by_entropic_descent(
+    problem: Problem, setting: Setting, start: Transport | None, generator: np.random.Generator
+) -> Transport:
+    """Solve the entropic problem by stochastic steps (Algorithm 6)."""
+    return solve_sinkhorn_sgd(
+        problem.geometry,
+        problem.loss,
+        problem.budget,
+        entropy_weight=setting.entropy_weight,
+        **read_descent(problem.geometry, setting, start, generator),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +258,7 @@ class _Softmax:
         total = xp.sum(term, axis=1, keepdims=True)
         return term / total, (top + self.gamma * xp.log(total))[:, 0]
 
-    def finish(self, minimum: Minimum, budget: float) -> Transport:
+    def finish(self, minimum: Minimum, budget: float) -> Softened:
         """Return the map of a minimum, with a certificate for the problem without entropy."""
         xp, geometry = self.xp, self.geometry
         arriving = [
@@ -210,7 +270,7 @@ class _Softmax:
             columns.append(levels.within * xp.take(arrived[label, :], geometry.row_point))
         weight = xp.stack(columns, axis=1)
         best = min((piece for _, piece in minimum.maps), key=lambda piece: piece.dual)
-        return Transport(
+        return Softened(
             eta=minimum.eta,
             objective=float(xp.sum(weight * self.loss)),
             dual_value=self._bound(best, budget, minimum.eta),
