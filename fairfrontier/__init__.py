@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fairfrontier.deployment.explanation import explain
     from fairfrontier.deployment.monitoring import run_monitor as monitor
     from fairfrontier.deployment.scoring import score
+    from fairfrontier.frontier.frontier import Frontier
     from fairfrontier.metrics.verb import evaluate
     from fairfrontier.models.registry import create, load_model
     from fairfrontier.models.thresholds.model import post_process
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fairfrontier.study.draft import init
 
 __all__ = [
+    "Frontier",
     "Study",
     "audit",
     "create",
@@ -47,6 +49,7 @@ _MODULES = {
     "debias": "fairfrontier.auditing.debias:fit_debiasing",
     "evaluate": "fairfrontier.metrics.verb",
     "monitor": "fairfrontier.deployment.monitoring:run_monitor",
+    "Frontier": "fairfrontier.frontier.frontier",
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.models.registry",
     "explain": "fairfrontier.deployment.explanation",

@@ -12,6 +12,7 @@ import fairfrontier as ff
 from fairfrontier.metrics import verb
 
 FACE = {
+    "Frontier",
     "Study",
     "audit",
     "create",

@@ -804,16 +804,24 @@ def select(
                 _describe(study, compared, position, seed, fits, bounds) for position in found[:2]
             )
             return _mix(study, first, second, found[2], part)
-    scores, excess = compared.scores, compared.find_excess()
-    best = int(np.lexsort((-scores[measure], excess))[0])
-    # Neither where it is NaN.
-    if not excess[best] <= 0:
-        raise _explain(compared, bounds, confidence, best)
+    best, scores = choose_best(compared, measure, bounds, confidence), compared.scores
     if policy is not None:
-        within = np.flatnonzero(excess <= 0)
+        within = np.flatnonzero(compared.find_excess() <= 0)
         kept = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
         best = int(within[apply_policy(policy, np.column_stack(kept))])
     return _describe(study, compared, best, seed, fits, bounds)
+
+
+def choose_best(
+    compared: Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
+) -> int:
+    """Return the position of the best setting within the bounds; UnattainableError without one."""
+    excess = compared.find_excess()
+    best = int(np.lexsort((-compared.scores[measure], excess))[0])
+    # Neither where it is NaN.
+    if not excess[best] <= 0:
+        raise _explain(compared, bounds, confidence, best)
+    return best
 
 
 def _explain(

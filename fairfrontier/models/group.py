@@ -112,6 +112,16 @@ class SensitiveFeatures:
         ]
         return Codes.of(np.column_stack(codes), self.names)
 
+    def number(self, given: Any) -> tuple[np.ndarray, dict[str, tuple[str, ...]]]:
+        """Return codes from 0 of all attributes, whole numbers too, and their levels by name."""
+        codes, attributes = np.asarray(self.code(given)).copy(), {}
+        for column, (name, levels) in enumerate(self.describe().items()):
+            if self.levels[column] is None:
+                present, codes[:, column] = np.unique(codes[:, column], return_inverse=True)
+                levels = present.astype(str).tolist()
+            attributes[name] = tuple(levels)
+        return codes, attributes
+
     def describe(self) -> dict[str, Sequence[str]]:
         """Return the levels by the attributes' names, as errors and reports name groups."""
         names = self.names or tuple(f"attribute {k}" for k in range(len(self.levels)))
@@ -129,6 +139,24 @@ class _AsTheyAre(Sequence[str]):
 
     def __len__(self) -> int:
         return 0
+
+
+def frame_features(given: Any, names: Sequence[str] = ()) -> pd.DataFrame:
+    """Return sensitive features as a frame with the columns ``names``, or all of its own.
+
+    Columns without names are called ``sensitive_feature_0`` and so on.
+    """
+    columns = _list_columns(given)
+    named = {
+        f"sensitive_feature_{k}" if name is None else name: column.reset_index(drop=True)
+        for k, (name, column) in enumerate(columns)
+    }
+    if lacking := [name for name in names if name not in named]:
+        raise InputError(
+            f"The sensitive features are {', '.join(named)}, and {lacking[0]} is not among them.",
+            "Give the columns of the fit, by name.",
+        )
+    return pd.DataFrame({name: named[name] for name in names or named})
 
 
 def _list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:

@@ -142,7 +142,7 @@ class PostProcessor(Classifier):
         return super(Classifier, self).supports(split)
 
     def predict(  # type: ignore[override]
-        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,).
 
@@ -160,7 +160,7 @@ class PostProcessor(Classifier):
         return self.classes_[(uniforms(self.random_state, ids) < probability).astype(np.int64)]
 
     def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, sensitive_features: np.ndarray
+        self, X: np.ndarray, *, sensitive_features: Any
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
         rows = self.validate_rows(X)
@@ -175,7 +175,7 @@ class PostProcessor(Classifier):
         y: np.ndarray,
         sample_weight: np.ndarray | None = None,
         *,
-        sensitive_features: np.ndarray,
+        sensitive_features: Any,
     ) -> float:
         """Return the accuracy of the decisions, or its expectation where they are random."""
         positive = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]

@@ -172,7 +172,7 @@ class GroupThresholds(PostProcessor):
         X: np.ndarray,
         y: np.ndarray | None = None,
         *,
-        sensitive_features: np.ndarray,
+        sensitive_features: Any,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Find the thresholds on scores X, labels y (or None) and group codes."""

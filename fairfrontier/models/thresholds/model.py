@@ -62,7 +62,7 @@ class PostProcessed:
         return self.processor.predict_needs | _needs(self.model)
 
     def predict_proba(
-        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
         return self.processor.predict_proba(
@@ -70,7 +70,7 @@ class PostProcessed:
         )
 
     def predict(
-        self, X: np.ndarray, *, sensitive_features: np.ndarray, ids: np.ndarray | None = None
+        self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions as labels, (n_samples,); random ones need ``ids``."""
         return self.processor.predict(

@@ -1,0 +1,198 @@
+"""The frontier of any estimators: what is measured is what is predicted, and the best is chosen."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.svm import LinearSVC
+
+import fairfrontier as ff
+from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
+
+GAP = "selection_rate_difference:sex"
+N = 1_500
+
+
+def make_people(seed=0):
+    rng = np.random.default_rng(seed)
+    groups = pd.DataFrame(
+        {
+            "sex": rng.choice(["f", "m"], N),
+            "race": rng.choice(["a", "b", "c"], N, p=[0.5, 0.3, 0.2]),
+        }
+    )
+    X = pd.DataFrame(
+        {
+            "income": rng.normal(size=N) + (groups["sex"] == "m"),
+            "years": np.where(rng.random(N) < 0.1, np.nan, rng.normal(size=N)),
+            "job": rng.choice(["cook", "nurse", "smith"], N),
+        }
+    )
+    repaid = X["income"] + X["years"].fillna(0) + rng.normal(size=N) > 0.8
+    return X, np.where(repaid, "repaid", "default"), groups
+
+
+X, Y, GROUPS = make_people()
+NUMBERS = X[["income", "years"]].fillna(0)
+
+
+@pytest.fixture(scope="module")
+def frontier():
+    encoder = make_column_transformer((OrdinalEncoder(), ["job"]), remainder="passthrough")
+    pipeline = make_pipeline(encoder, HistGradientBoostingClassifier(max_iter=20))
+    members = [("boosting", pipeline), "linear", ("fair", "fair_gbm")]
+    return ff.Frontier(
+        members, objective="balanced_accuracy", bounds=(0.0, 0.05, 0.1), pos_label="repaid"
+    ).fit(X, Y, sensitive_features=GROUPS)
+
+
+@pytest.mark.parametrize("bound", [0.02, 0.1, 1.0])
+def test_the_best_within_the_bound_is_chosen_and_decides_as_it_was_measured(frontier, bound):
+    model = frontier.select(f"max balanced_accuracy subject to {GAP} <= {bound}")
+    rows = frontier.results_[frontier.results_["part"] == "validation"]
+    wide = rows.assign(name=rows["measure"] + ":" + rows["group"]).pivot_table(
+        index=["method", "setting"], columns="name", values="value"
+    )
+    within = wide[wide[GAP] <= bound + 1e-9]
+    chosen = wide.loc[(model.method, model.setting)]
+    assert chosen["balanced_accuracy:"] == within["balanced_accuracy:"].max()
+    for part in ("validation", "test"):
+        at = frontier.parts_[part]
+        decided = model.predict(X.iloc[at], sensitive_features=GROUPS.iloc[at])
+        found = model.measures_[model.measures_["part"] == part].set_index(["measure", "group"])
+        value = found.loc[("balanced_accuracy", ""), "value"]
+        assert value == pytest.approx(balanced_accuracy_score(Y[at], decided))
+        rates = pd.Series(decided == "repaid").groupby(GROUPS["sex"].to_numpy()[at]).mean()
+        gap = found.loc[("selection_rate_difference", "sex"), "value"]
+        assert gap == pytest.approx(np.ptp(rates))
+        passed = part == "test" and gap > bound
+        assert not passed or GAP in set(model.passed_["name"])
+
+
+def test_every_row_is_in_one_part_and_every_member_on_the_table(frontier):
+    rows = np.sort(np.concatenate([*frontier.parts_.values()]))
+    assert np.array_equal(rows, np.arange(N))
+    assert set(frontier.results_["method"]) == {"boosting", "linear", "fair"}
+    assert {"thresholds by race, equalized_odds within 0"} <= set(frontier.results_["setting"])
+    assert not frontier.failed_
+
+
+def test_prices_are_the_differences_of_test_rows(frontier):
+    price = frontier.price_
+    free = price[price["bound"].isna()]
+    assert (free["cost"] == 0).all()
+    assert not free["setting"].str.contains("within").any()
+    best = free["balanced_accuracy"].iloc[0]
+    assert price["cost"].to_numpy() == pytest.approx(best - price["balanced_accuracy"].to_numpy())
+    dear = price[price["cost"] > 0]
+    assert ((dear["low"] < dear["cost"]) & (dear["cost"] < dear["high"])).all()
+
+
+def test_no_candidate_beats_those_of_the_frontier(frontier):
+    listed = frontier.frontier(GAP)
+    assert listed["balanced_accuracy"].is_monotonic_decreasing
+    assert listed[GAP].is_monotonic_decreasing
+    ax = frontier.plot(GAP)
+    assert GAP in ax.get_xlabel()
+    plt.close(ax.figure)
+
+
+def test_rows_and_features_are_of_any_kind():
+    given = ff.Frontier([LogisticRegression()], criteria=("parity",), bounds=(0.05,))
+    frames = given.fit(NUMBERS, Y == "repaid", sensitive_features=GROUPS["sex"])
+    wanted = frames.results_
+    arrays = given.fit(
+        NUMBERS.to_numpy(),
+        (Y == "repaid").astype(int).tolist(),
+        sensitive_features={"sex": GROUPS["sex"].tolist()},
+        sample_weight=np.ones(N),
+    )
+    pd.testing.assert_frame_equal(arrays.results_, wanted)
+    codes = given.fit(NUMBERS, Y == "repaid", sensitive_features=(GROUPS["sex"] == "m").to_numpy())
+    assert codes.results_["value"].equals(wanted["value"])
+    model = codes.select(
+        f"max accuracy subject to {GAP.replace('sex', 'sensitive_feature_0')} <= 1"
+    )
+    assert model.predict(NUMBERS[:3], sensitive_features=np.array([True, False, True])).shape == (
+        3,
+    )
+
+
+def test_the_favourable_label_is_the_one_that_is_named():
+    turned = ff.Frontier([LogisticRegression(), LinearSVC()], criteria=(), pos_label="default")
+    plain = ff.Frontier([LogisticRegression(), LinearSVC()], criteria=(), pos_label="repaid")
+    models = [
+        each.fit(NUMBERS, Y, sensitive_features=GROUPS).select("max accuracy")
+        for each in (turned, plain)
+    ]
+    for model in models:
+        assert balanced_accuracy_score(Y, model.predict(NUMBERS)) > 0.7
+    found = [model.measures_.set_index(["part", "measure", "group"])["value"] for model in models]
+    shares = [each.loc[("test", "selection_rate", "")] for each in found]
+    own = [np.mean(Y == "default"), np.mean(Y == "repaid")]
+    assert shares == pytest.approx(own, abs=0.2)
+
+
+def test_what_was_fitted_stays_fitted():
+    fitted = LogisticRegression(C=1e-3).fit(NUMBERS, Y)
+    frontier = ff.Frontier([FrozenEstimator(fitted)], criteria=(), pos_label="repaid")
+    frontier.fit(NUMBERS, Y, sensitive_features=GROUPS)
+    model = frontier.select()
+    assert np.array_equal(model.predict_proba(NUMBERS), fitted.predict_proba(NUMBERS))
+
+
+def test_weights_count_rows_twice():
+    given = ff.Frontier([LogisticRegression()], criteria=(), bounds=())
+    weight = np.where(GROUPS["sex"] == "m", 3.0, 1.0)
+    plain = given.fit(NUMBERS, Y == "repaid", sensitive_features=GROUPS).results_
+    weighted = given.fit(
+        NUMBERS, Y == "repaid", sensitive_features=GROUPS, sample_weight=weight
+    ).results_
+    rate = weighted[(weighted["measure"] == "selection_rate") & (weighted["group"] == "")]
+    assert not np.isclose(rate["value"], plain.loc[rate.index, "value"]).any()
+
+
+@pytest.mark.parametrize(
+    ("members", "labels", "changes", "kind", "named"),
+    [
+        (["gbdt"], Y, {}, ConfigError, "pos_label"),
+        (["gbdt"], Y, {"pos_label": "x"}, ConfigError, "'x'"),
+        (["gbdt"], np.arange(N) % 3, {}, InputError, "3 classes"),
+        (["gbdt"], Y == "repaid", {"criteria": ["parit"]}, ConfigError, "parit"),
+        (["gbdt"], Y == "repaid", {"objective": "auc"}, ConfigError, "auc"),
+        (["gbdt"], Y == "repaid", {"sizes": (0.5, 0.5)}, ConfigError, "sizes"),
+        (["group_thresholds"], Y == "repaid", {}, ConfigError, "group_thresholds"),
+        ([LogisticRegression], Y == "repaid", {}, ConfigError, "no estimator"),
+        ([], Y == "repaid", {}, ConfigError, "member"),
+        ([("plain", LogisticRegression())], Y == "repaid", {}, DataError, "plain"),
+    ],
+)
+def test_what_cannot_be_is_named(members, labels, changes, kind, named):
+    frontier = ff.Frontier(members, **changes)
+    with pytest.raises(kind, match=named):
+        frontier.fit(X, labels, sensitive_features=GROUPS)
+
+
+def test_predictions_and_weights_that_lack_something_are_refused(frontier):
+    model = frontier.select(f"max balanced_accuracy subject to {GAP} <= 0.05")
+    if model.needs_sensitive_features:
+        with pytest.raises(InputError, match="sensitive_features"):
+            model.predict(X)
+        with pytest.raises(InputError, match="sex"):
+            model.predict(X, sensitive_features=GROUPS[["race"]])
+    with pytest.raises(ConfigError, match="KNeighborsClassifier"):
+        ff.Frontier([KNeighborsClassifier()]).fit(
+            NUMBERS, Y == "repaid", sensitive_features=GROUPS, sample_weight=np.arange(N)
+        )
+    with pytest.raises(FairfrontierError):
+        frontier.select("max accuracy subject to selection_rate_difference:age <= 0.1")
