@@ -30,7 +30,13 @@ from fairfrontier.models.registry import METHODS, create
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    InputError,
+    UnattainableError,
+)
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
 
 if TYPE_CHECKING:
