@@ -42,7 +42,7 @@ import numpy as np
 from benchmarks.peer.decide import PARTS
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.models.thresholds.ramp import Solution, draw_lines, solve_exact
-from fairfrontier.models.thresholds.threshold import ScoreHistogram, build_problem
+from fairfrontier.models.thresholds.threshold import BINS, ScoreHistogram, build_problem
 from fairfrontier.runtime.arrays import as_backend
 from fairfrontier.runtime.home import find_home
 from papers.rival.threshold_descent import DescentResult, solve_authors, solve_sgd
@@ -69,7 +69,7 @@ def solve(signed: Any, code: Any) -> Solution:
 
 def stream(signed: Any, code: Any) -> Solution:
     """Count batch by batch, and solve."""
-    histogram = ScoreHistogram.empty(2)
+    histogram = ScoreHistogram(2, BINS)
     for start in range(0, signed.shape[0], BATCH):
         histogram = histogram.add(signed[start : start + BATCH], code[start : start + BATCH])
     return solve_exact(histogram.problem(), WIDTH, RATE, BUDGET)

@@ -37,9 +37,8 @@ from fairfrontier.models.thresholds.base import (
     read_scores,
     refuse_saturated,
 )
-from fairfrontier.models.thresholds.choice import WIDTHS, choose, list_rates, trace_budgets
 from fairfrontier.models.thresholds.curve import BOUNDED, Curve, build_curves
-from fairfrontier.models.thresholds.pooling import find_pooling, measure_again, pool_curves
+from fairfrontier.models.thresholds.group_thresholds import find_pooling, measure_again, pool_curves
 from fairfrontier.models.thresholds.programme import (
     GroupSolution,
     apply_rule,
@@ -49,6 +48,12 @@ from fairfrontier.models.thresholds.programme import (
     solve_curves,
 )
 from fairfrontier.models.thresholds.ramp import solve_exact, weigh_rule
+from fairfrontier.models.thresholds.randomized_threshold import (
+    WIDTHS,
+    choose,
+    list_rates,
+    trace_budgets,
+)
 from fairfrontier.models.thresholds.rule import DecisionRule, MixtureRule, ThresholdRule
 from fairfrontier.models.thresholds.rulebook import (
     UNSEEN,
@@ -57,8 +62,13 @@ from fairfrontier.models.thresholds.rulebook import (
     name_cell,
     read_rulebook,
 )
-from fairfrontier.models.thresholds.sample import Collector, Sample, ScoredRows
-from fairfrontier.models.thresholds.threshold import ScoreHistogram, ThresholdProblem
+from fairfrontier.models.thresholds.threshold import (
+    Collector,
+    Sample,
+    ScoredRows,
+    ScoreHistogram,
+    ThresholdProblem,
+)
 from fairfrontier.prepare.table.column import sort_levels, tell_spellings
 from fairfrontier.prepare.table.reader import check_stamps, stamp_table
 from fairfrontier.prepare.table.role import ScoreBatch, ScoreColumns, ScoreTable, name_cells

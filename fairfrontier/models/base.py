@@ -309,10 +309,6 @@ class Estimator(BaseEstimator):
             rows: np.ndarray = validate_data(fitted, to_host(X), **rules)
         return rows
 
-    def name_features(self, names: Sequence[str]) -> None:
-        """Set ``feature_names_in_`` after a fit on an array whose columns have names."""
-        self.feature_names_in_ = np.asarray(names, dtype=object)
-
     def learn_target(self, y: np.ndarray) -> np.ndarray:
         """Return the labels of a fit as the method learns them."""
         raise NotImplementedError

@@ -9,8 +9,7 @@ from typing import cast
 import numpy as np
 from sklearn.base import clone
 
-from fairfrontier.models.thresholds.choice import trace_budgets
-from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold
+from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold, trace_budgets
 from papers.figure.classifier import Scored
 from papers.rival.hardt import Hardt
 from papers.rival.reject_option import GRID, trace_curve
@@ -43,7 +42,7 @@ def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: 
     """Sweep ε of randomised thresholds, from 0 up to where every threshold is 0.
 
     The rules are solved on calibration rows and measured on test rows, at the width and rate of the
-    fitted processor, which is by parity. See `choice.trace_budgets`.
+    fitted processor, which is by parity. See `trace_budgets`.
     """
     calibration, test = (rows.calibrated(processor.calibration_) for rows in (calibration, test))
     # Other criteria than parity have other rates.

@@ -15,7 +15,8 @@ from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import PostProcessor, Scale
-from fairfrontier.models.thresholds.programme import solve_groups
+from fairfrontier.models.thresholds.curve import build_curves
+from fairfrontier.models.thresholds.programme import solve_curves
 from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
 from fairfrontier.runtime.errors import ConfigError, InputError
 
@@ -196,10 +197,10 @@ class Hardt(PostProcessor):
                 f"{self.name} cannot flip decisions where rows have different weights.",
                 "Leave out flip, or the weights.",
             )
-        rule = solve_groups(
-            score, y, code, len(self.cells_), weight=weight, objective=self.objective,
-            criterion=self.criterion, bound=self.tolerance,
-        ).rule  # fmt: skip
+        curves = build_curves(score, y, code, len(self.cells_), weight)
+        rule = solve_curves(
+            curves, objective=self.objective, criterion=self.criterion, bound=self.tolerance
+        ).rule
         self.share_, self.threshold_ = rule.share, rule.threshold
         self.above_ = np.ones(rule.share.shape, dtype=bool)
         self.ignored_ = self.constant_ = np.zeros(len(self.cells_))

@@ -40,7 +40,7 @@ from fairfrontier.deployment.explanation import check_options as check_explain
 from fairfrontier.deployment.monitoring import check_options as check_monitor
 from fairfrontier.deployment.monitoring import watch
 from fairfrontier.deployment.scoring import check_score
-from fairfrontier.models.thresholds.choice import trace_budgets
+from fairfrontier.models.thresholds.randomized_threshold import trace_budgets
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig
 from fairfrontier.prepare.draft.draft import draft_dataset, read_raw

@@ -425,8 +425,10 @@ class FairGBM(BoostedTrees):
         X, codes, weight, sensitive_features = self.read_training(
             X, y, sample_weight, sensitive_features, client
         )
-        judged = () if validation is None else (validation.groups,)
-        own, *others = self.number_groups(sensitive_features, *judged)
+        parts = [sensitive_features, *([] if validation is None else [validation.groups])]
+        columns = [choose_columns(groups, self.attributes) for groups in parts]
+        self.cells_, group = number_cells(np.concatenate(columns))
+        own, others = np.split(group, [len(columns[0])])
         factor = positive_weight(self.scale_pos_weight, codes, weight)
         parameters = tree_parameters(self, scale_pos_weight=factor)
 
@@ -454,11 +456,18 @@ class FairGBM(BoostedTrees):
             rows = hold(X) if is_collection(X) else self.validate_rows(X)
             y, part = self.encode_labels(validation.y), validation.weight
             cells_there = build_cells(
-                y, others[0], len(self.cells_), training_weight(part, len(y)), self.criterion
+                y, others, len(self.cells_), training_weight(part, len(y)), self.criterion
             )
             told = {"y": y, "weight": cells_there.weight, "code": cells_there.code}
             played = judge(played, open_rows(rows, **told), describe(cells_there))
-        self.keep_rounds(played, cells.share, judged=validation is not None)
+        last = self.n_estimators - 1 if validation is None else played.choose_round(cells.share)
+        self.booster_ = played.booster[: last + 1]
+        self.multiplier_ = cells.share * played.price
+        self.report_ = {
+            "iterations": last + 1,
+            "error": float(played.error[last]),
+            "rate_gap": find_gap(played.rate[last]),
+        }
         return self
 
     def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
@@ -469,23 +478,6 @@ class FairGBM(BoostedTrees):
                 "one process's memory: set cross_fit_below: 0 for the rates of training rows."
             )
         return super().needs_all_rows(n_samples, n_features, n_classes)
-
-    def number_groups(self, *parts: np.ndarray) -> list[np.ndarray]:
-        """Set ``cells_`` from the groups of all parts, and return each part's codes of them."""
-        columns = [choose_columns(groups, self.attributes) for groups in parts]
-        self.cells_, group = number_cells(np.concatenate(columns))
-        return np.split(group, np.cumsum([len(each) for each in columns])[:-1])
-
-    def keep_rounds(self, played: Played, share: np.ndarray, *, judged: bool) -> None:
-        """Set what a game leaves: its trees, to the best round where other rows judged them."""
-        last = played.choose_round(share) if judged else self.n_estimators - 1
-        self.booster_ = played.booster[: last + 1]
-        self.multiplier_ = share * played.price
-        self.report_ = {
-            "iterations": last + 1,
-            "error": float(played.error[last]),
-            "rate_gap": find_gap(played.rate[last]),
-        }
 
 
 def split_halves(

@@ -99,7 +99,7 @@ def train(
         for model, split, keywords in zip(models, learnt, data, strict=True):
             _tune_cut(model, split, keywords, objective)
     for model, split in zip(models, splits, strict=True):
-        model.name_features(split.feature_names)
+        model.feature_names_in_ = np.asarray(split.feature_names, dtype=object)
     predictions = [
         predict_parts(model, dict(split.parts()))
         for model, split in zip(models, splits, strict=True)

@@ -286,6 +286,11 @@ class PostProcessor(Classifier):
         return numbered
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a parameter is a finite number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def as_column(X: Any) -> Any:
     """Return scores as one column; a matrix is returned unchanged."""
     scores = X if hasattr(X, "ndim") else np.asarray(X)

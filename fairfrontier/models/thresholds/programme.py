@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
@@ -44,7 +43,6 @@ from fairfrontier.models.thresholds.curve import (
     Curve,
     Gain,
     Objective,
-    build_curves,
     weigh_objective,
 )
 from fairfrontier.models.thresholds.rule import MixtureRule
@@ -326,12 +324,12 @@ def _find_cuts(problem: Problem, cells: Sequence[_Cell], prices: _Prices, dual: 
     value = sum(float(cell.gain[cut]) for cell, cut in zip(cells, cuts, strict=True))
     found = _Found(value, cuts, proven=False)
 
-    def search(choose: Callable[[np.ndarray, int], np.ndarray], most: int = SOME) -> _Found:
-        """Try the chosen ones of the cuts of each group that can be better than the best."""
+    def search(every: int = 1, around: float = np.inf, most: int = SOME) -> _Found:
+        """Try cuts of each group that can be better than the best, all or some ``around`` it."""
         kept, losses = [], []
         for cell, loss, cut in zip(able, below, found.cuts, strict=True):
-            some = np.flatnonzero(loss <= dual - found.value + ACCURACY)
-            some = some[choose(cell.cuts[some], cut)]
+            some = np.flatnonzero(loss <= dual - found.value + ACCURACY)[::every]
+            some = some[np.abs(cell.cuts[some] - cut) <= around]
             kept.append(cell.keep(some))
             losses.append(loss[some])
         if len(problem.rates) == 1:
@@ -343,15 +341,11 @@ def _find_cuts(problem: Problem, cells: Sequence[_Cell], prices: _Prices, dual: 
     step = 2 * (sum(cell.cuts.size for cell in able) // FEWER)
     while step > 1 and found.value <= value:
         step //= 2
-        found = search(partial(_pick_some, step))
+        found = search(every=step)
     while step > 1 and found.value > value:
         value = found.value
-        found = search(lambda cuts, cut: np.abs(cuts - cut) <= FINER * step)
-    return search(lambda cuts, _: np.arange(cuts.size), ALL)
-
-
-def _pick_some(step: int, cuts: np.ndarray, _: int) -> np.ndarray:
-    return np.arange(0, cuts.size, step)
+        found = search(around=FINER * step)
+    return search(most=ALL)
 
 
 def _sweep(
@@ -530,34 +524,6 @@ class GroupSolution:
     def duality_gap(self) -> float:
         """0 up to rounding with draws; without, at most what they would add."""
         return self.dual_value - self.value
-
-
-def solve_groups(
-    score: np.ndarray,
-    y: np.ndarray,
-    code: np.ndarray,
-    n_groups: int,
-    *,
-    weight: np.ndarray | None = None,
-    objective: Objective = "accuracy",
-    criterion: Criterion = "parity",
-    bound: float = 0.0,
-    randomized: bool = True,
-    no_harm: bool = False,
-) -> GroupSolution:
-    """Find the best thresholds by group whose rates differ by at most a bound.
-
-    Arguments are those of `build_curves`, which sorts, and `solve_curves`, which solves.
-    """
-    curves = build_curves(score, y, code, n_groups, weight)
-    return solve_curves(
-        curves,
-        objective=objective,
-        criterion=criterion,
-        bound=bound,
-        randomized=randomized,
-        no_harm=no_harm,
-    )
 
 
 def solve_curves(

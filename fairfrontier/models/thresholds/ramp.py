@@ -224,9 +224,8 @@ def draw_lines(
     units = _list_units(problem, criterion)
     lines: dict[int, Lines] = {}
     if criterion == "equalized_odds":
-        tpr, fpr = rates.T
-        drawn = _solve_odds([unit.segments[0] for unit in units], width, tpr, fpr, half, cut)
-        return list(drawn)
+        odds = _Odds(width, rates[:, 0], rates[:, 1], half, cut)
+        return list(_solve_odds([unit.segments[0] for unit in units], odds))
     low, high = rates[:, 0] - half, rates[:, 0] + half
     for unit in units:
         lines |= dict(zip(unit.cells, _solve_unit(unit, width, low, high, cut), strict=True))
@@ -457,35 +456,32 @@ class _Curve:
         self.p, self.q = (1.0 + mean) / 2.0, (1.0 - mean) / 2.0
 
 
-def _solve_odds(
-    segments: Sequence[Segment],
-    width: np.ndarray,
-    tpr: np.ndarray,
-    fpr: np.ndarray,
-    half: float,
-    cut: float,
-) -> Iterator[Lines]:
+class _Odds(NamedTuple):
+    """Candidates under equalised odds: widths, both rates, (G,), the half of ε, and the cut."""
+
+    width: np.ndarray
+    tpr: np.ndarray
+    fpr: np.ndarray
+    half: float
+    cut: float
+
+
+def _solve_odds(segments: Sequence[Segment], odds: _Odds) -> Iterator[Lines]:
     """Yield the optimal lines of each group under equalised odds."""
     curves = [_Curve(segment) for segment in segments]
     inner = [curve for curve in curves if curve.p > 0 and curve.q > 0]
-    mixed = _solve_mixed(inner, width, tpr, fpr, half, cut)
+    mixed = _solve_mixed(inner, odds)
     for curve in curves:
         if curve.p > 0 and curve.q > 0:
             yield next(mixed)
         else:
-            side = (fpr, -1.0) if curve.p == 0 else (tpr, 1.0)
-            yield _solve_one_sided(width, *side, half, cut)
+            side = (odds.fpr, -1.0) if curve.p == 0 else (odds.tpr, 1.0)
+            yield _solve_one_sided(odds.width, *side, odds.half, odds.cut)
 
 
-def _solve_mixed(
-    curves: Sequence[_Curve],
-    width: np.ndarray,
-    tpr: np.ndarray,
-    fpr: np.ndarray,
-    half: float,
-    cut: float,
-) -> Iterator[Lines]:
+def _solve_mixed(curves: Sequence[_Curve], odds: _Odds) -> Iterator[Lines]:
     """Yield the optimal lines of groups whose scores are not all −1, nor all 1."""
+    width, tpr, fpr, half, cut = odds
     inside = np.ones((len(curves), *width.shape), dtype=bool)
     drawn = []
     for curve, within in zip(curves, inside, strict=True):
@@ -502,9 +498,8 @@ def _solve_mixed(
             within &= ~beyond
     # Without bounds there is nothing to search for.
     tpr, fpr = (np.where(inside, rate, np.nan) for rate in (tpr, fpr))
-    for k, multipliers in enumerate(
-        zip(*_solve_inside(curves, width, tpr, fpr, half, cut), strict=True)
-    ):
+    found = _solve_inside(curves, odds._replace(tpr=tpr, fpr=fpr))
+    for k, multipliers in enumerate(zip(*found, strict=True)):
         lines = _draw_line(width, *multipliers, cut)
         for beyond, others in drawn[2 * k : 2 * k + 2]:
             for values, chosen in zip(lines, others, strict=True):
@@ -536,18 +531,12 @@ def _solve_one_sided(
     return _draw_line(width, *((shift, zero) if f > 0 else (zero, shift)), cut)
 
 
-def _solve_inside(
-    curves: Sequence[_Curve],
-    width: np.ndarray,
-    tpr: np.ndarray,
-    fpr: np.ndarray,
-    half: float,
-    cut: float,
-) -> tuple[np.ndarray, np.ndarray]:
+def _solve_inside(curves: Sequence[_Curve], odds: _Odds) -> tuple[np.ndarray, np.ndarray]:
     """Return a and b, (K, G), of points inside of the curves: a search for b with one for a.
 
     All groups are searched at once, which takes as many steps as the slowest of them.
     """
+    width, tpr, fpr, half, cut = odds
     stack = Stack([curve.segment for curve in curves])
     p, q = (np.array([[getattr(curve, side)] for curve in curves]) for side in "pq")
 

@@ -1,35 +1,184 @@
-"""Randomised thresholds by group: near-optimal debiasing of a trained model's scores."""
+"""Randomised thresholds by group: near-optimal debiasing of a trained model's scores.
+
+Width and rate are chosen from the paper's grid; ε is traced.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.models.base import training_weight
 from fairfrontier.models.group import Attributes, find_columns, read_groups
-from fairfrontier.models.objective import Objective, choose_cut, read_costs
+from fairfrontier.models.objective import Objective, choose_cut
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale
+from fairfrontier.models.thresholds.base import PostProcessor, Scale, is_number
 from fairfrontier.models.thresholds.calibration import KINDS, Calibration, Kind, fit_calibration
-from fairfrontier.models.thresholds.choice import (
-    RATE_OFFSETS,
-    WIDTHS,
-    choose,
-    cross_subgroups,
-    list_proposals,
-    list_rates,
+from fairfrontier.models.thresholds.curve import Objective as Served
+from fairfrontier.models.thresholds.curve import weigh_objective
+from fairfrontier.models.thresholds.ramp import (
+    ACCURACY,
+    Criterion,
+    Lines,
+    Rate,
+    Solution,
+    as_lines,
+    draw_lines,
+    judge_lines,
+    propose_rates,
+    solve,
+    solve_exact,
 )
-from fairfrontier.models.thresholds.ramp import Criterion, Rate
 from fairfrontier.models.thresholds.rule import FittedRule, RampRule, ThresholdRule, measure_rates
-from fairfrontier.models.thresholds.sample import ScoredRows
-from fairfrontier.models.thresholds.threshold import BINS
+from fairfrontier.models.thresholds.threshold import BINS, ScoredRows, ThresholdProblem
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, InputError
+
+# The candidates' columns of rates.
+NAMES: dict[Criterion, list[str]] = {
+    "parity": ["rate"],
+    "covariance": [],
+    "equal_opportunity": ["rate"],
+    "equalized_odds": ["tpr", "fpr"],
+}
+
+# γ ∈ {.01, .02, .05, .1, .2, …, 1} and ρ ∈ E[y] + {−.1, −.05, 0, .05, .1} (section 5).
+WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+RATE_OFFSETS = (-0.1, -0.05, 0.0, 0.05, 0.1)
+# Accuracies that agree to this precision are equal: rounding must not decide.
+DECIMALS = 9
+
+
+def list_rates(base_rate: float, offsets: Sequence[float] = RATE_OFFSETS) -> list[float]:
+    """Return the distinct values of ``base_rate`` + ``offsets``, cut to [0, 1], ascending."""
+    shifted = np.clip(base_rate + np.asarray(offsets, dtype=np.float64), 0.0, 1.0)
+    return [float(rate) for rate in np.unique(shifted)]
+
+
+def choose_best(
+    widths: np.ndarray,
+    rates: np.ndarray,
+    accuracy: np.ndarray,
+    centre: float,
+    met: np.ndarray | None = None,
+) -> int:
+    """Return the position of the most accurate candidate; all arrays have shape (n_candidates,).
+
+    Among accuracies equal to nine decimals it is the smallest width, which draws least, then the
+    rate nearest to ``centre``, then the lowest rate. Candidates that meet their criterion, by
+    ``met``, come before all others.
+    """
+    unmet = np.zeros(len(widths)) if met is None else ~met
+    apart = np.round(np.abs(rates - centre), DECIMALS)
+    keys = (rates, apart, widths, -np.round(accuracy, DECIMALS), unmet)
+    return int(np.lexsort(keys)[0])
+
+
+def choose(
+    problem: ThresholdProblem,
+    labelled: ThresholdProblem | None,
+    criterion: Criterion = "parity",
+    *,
+    widths: Sequence[float],
+    rates: Sequence[Any],
+    budget: float,
+    centre: float | None = None,
+    objective: Objective = "accuracy",
+    cut: float = 0.0,
+    merged: np.ndarray | None = None,
+) -> tuple[Solution, Any, pd.DataFrame]:
+    """Solve every pair of a width and a rate, and return the best by an objective with its rate.
+
+    All candidates come from one sort. ``labelled`` has the rows that judge, by codes 2 k + y; None
+    where there is one pair only. The frame lists the candidates' width, rates, accuracy (else
+    objective) and gap; it is empty without a choice. See `choose_best` for ties: ``centre`` is by
+    default the first rate, of two the second. For covariance ``merged`` has the code of every cell
+    in the problem, and the solution's rule and rates are by cell.
+    """
+    tried = [(width, rate) for width in widths for rate in rates]
+    width = np.array([pair[0] for pair in tried])
+    judged = "accuracy" if objective == "accuracy" else "objective"
+    columns = np.array([0.0 if pair[1] is None else pair[1] for pair in tried], dtype=np.float64)
+    columns = columns.reshape(len(tried), -1)
+    table = {"width": width, **dict(zip(NAMES[criterion], columns.T, strict=False))}
+    best, lines = 0, None
+    if len(tried) > 1 and labelled is not None:
+        drawn = draw_lines(problem, criterion, width, columns, budget, cut)
+        by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
+        table[judged], table["gap"] = judge_lines(
+            labelled, by_cell, weigh_labels(objective, labelled)
+        )
+        met = np.max([line.relaxed for line in drawn], axis=0) <= ACCURACY
+        nearest = float(columns[0, -1]) if centre is None else centre
+        best = choose_best(width, columns[:, -1], table[judged], nearest, met)
+        lines = [Lines(*(each[[best]] for each in line)) for line in drawn]
+    else:
+        table = {name: np.zeros(0) for name in (*table, judged, "gap")}
+    own, rate = tried[best]
+    solution = solve(problem, criterion, own, rate, budget, cut, lines=lines)
+    if merged is not None:
+        rule = solution.rule
+        by_code = RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
+        solution = replace(solution, rule=by_code, rate=solution.rate[merged])
+    return solution, rate, pd.DataFrame(table)
+
+
+def cross_subgroups(cells: np.ndarray) -> np.ndarray:
+    """Return 2 · subgroup + member of every cell.
+
+    ``cells``, (n_cells, n_attributes), have the members of S as 1 in their first column, and the
+    subgroups in the others.
+    """
+    subgroup = np.zeros(len(cells), dtype=np.int64)
+    if cells.shape[1] > 1:
+        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    return 2 * subgroup + (cells[:, 0] > 0)
+
+
+def weigh_labels(objective: Objective, labelled: ThresholdProblem) -> tuple[float, float]:
+    """Return how often the objective counts rows labelled 0 and 1, once the label that counts more.
+
+    The share of right decisions among rows that are so counted is the accuracy, the balanced
+    accuracy, or the share of the costs of all errors that is saved.
+    """
+    negative, positive = (
+        sum(segment.total for segment in labelled.segments[label::2]) for label in (0, 1)
+    )
+    gain = weigh_objective(cast("Served", objective), positive, negative)
+    most = max(gain.positive, gain.negative)
+    return gain.negative / most, gain.positive / most
+
+
+def trace_budgets(
+    problem: ThresholdProblem,
+    labelled: ThresholdProblem,
+    width: float,
+    rate: float,
+    n_points: int = 25,
+    fit: Callable[[float], ThresholdRule] | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ε, bias and expected accuracy, (n_points,), as ε grows from 0 until it never binds.
+
+    Thresholds of one width and rate are fitted on ``problem``, by ``fit`` of ε if it is given, and
+    measured on ``labelled``, by codes 2 k + y. On the fitted rows the bias is at most ε and never
+    decreases.
+    """
+    # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
+    free = solve_exact(problem, width, rate, 2.0)
+    budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), n_points)
+    points = []
+    for budget in budgets.tolist():
+        rule = fit(budget) if fit else solve_exact(problem, width, rate, budget).rule
+        points.append(np.concatenate(judge_lines(labelled, as_lines(rule))))
+    accuracy, bias = np.array(points).T
+    return budgets, bias, accuracy
+
 
 Solver = Literal["exact", "histogram"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
@@ -41,6 +190,7 @@ MOST_CUT = 1.0 - 1e-6
 
 
 @method("randomized_threshold")
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomizedThreshold(PostProcessor):
     """Group-wise thresholds with a ramp of randomised decisions, on any model's scores.
 
@@ -136,54 +286,34 @@ class RandomizedThreshold(PostProcessor):
         "rate_offsets": [-0.05, 0.0, 0.05],
     }
 
-    rule_: ThresholdRule | RampRule
-    width_: float
-    rate_: Rate
-    base_rate_: float
-    result_: dict[str, Any]
-    candidates_: pd.DataFrame
-    calibration_: Calibration | None
+    rule_: ThresholdRule | RampRule = field(init=False)
+    width_: float = field(init=False)
+    rate_: Rate = field(init=False)
+    base_rate_: float = field(init=False)
+    result_: dict[str, Any] = field(init=False)
+    candidates_: pd.DataFrame = field(init=False)
+    calibration_: Calibration | None = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        attributes: Attributes = None,
-        objective: Objective = "accuracy",
-        criterion: Criterion = "parity",
-        within: Attributes = None,
-        budget: float = 0.0,
-        width: float | None = None,
-        rate: float | Sequence[float] | None = None,
-        width_grid: Sequence[float] = WIDTHS,
-        rate_offsets: Sequence[float] = RATE_OFFSETS,
-        solver: Solver = "exact",
-        bins: int = BINS,
-        scale: Scale = "probability",
-        calibrate: Kind | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.attributes = attributes
-        self.objective = objective
-        self.criterion = criterion
-        self.within = within
-        self.budget = budget
-        self.width = width
-        self.rate = rate
-        self.width_grid = width_grid
-        self.rate_offsets = rate_offsets
-        self.solver = solver
-        self.bins = bins
-        self.scale = scale
-        self.calibrate = calibrate
-        self.random_state = random_state
+    attributes: Attributes = None
+    objective: Objective = "accuracy"
+    criterion: Criterion = "parity"
+    within: Attributes = None
+    budget: float = 0.0
+    width: float | None = None
+    rate: float | Sequence[float] | None = None
+    width_grid: Sequence[float] = WIDTHS
+    rate_offsets: Sequence[float] = RATE_OFFSETS
+    solver: Solver = "exact"
+    bins: int = BINS
+    scale: Scale = "probability"
+    calibrate: Kind | None = None
+    random_state: int = 0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         super().check()
         parity = self.criterion == "parity"
-        known = not isinstance(self.objective, str) or self.objective in self.objectives
-        self.require("objective", known, "accuracy, balanced_accuracy or costs")
-        read_costs(self.objective)
+        self.check_objective()
         self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
         self.require("solver", self.solver in SOLVERS, f"one of {', '.join(SOLVERS)}")
         self.require("solver", parity or self.solver == "exact", "exact with this criterion")
@@ -191,14 +321,14 @@ class RandomizedThreshold(PostProcessor):
         wanted = "0, or a number from 1e-6" if limit else "a number from 1e-6"
 
         def is_width(value: Any) -> bool:
-            return _is_number(value) and (value >= LEAST_WIDTH or (value == 0 and limit))
+            return is_number(value) and (value >= LEAST_WIDTH or (value == 0 and limit))
 
         self.require("width", self.width is None or is_width(self.width), f"{wanted}, or null")
         grid = _is_list(self.width_grid) and all(map(is_width, self.width_grid))
         self.require("width_grid", grid, f"a list of at least one width, {wanted}")
-        offsets = _is_list(self.rate_offsets) and all(map(_is_number, self.rate_offsets))
+        offsets = _is_list(self.rate_offsets) and all(map(is_number, self.rate_offsets))
         self.require("rate_offsets", offsets, "a list of at least one number")
-        self.require("budget", _is_number(self.budget) and self.budget >= 0, "a number from 0")
+        self.require("budget", is_number(self.budget) and self.budget >= 0, "a number from 0")
         self.require("rate", self.rate is None or self._takes_rate(), self._wanted_rate())
         covariance = self.criterion == "covariance"
         self.require("within", covariance or self.within is None, "null without covariance")
@@ -306,8 +436,9 @@ class RandomizedThreshold(PostProcessor):
             if fixed is None and self.objective != "accuracy":
                 centre = float(np.average(rows.signed >= cut, weights=rows.weight))
             rates = list_rates(centre, self.rate_offsets) if fixed is None else [fixed]
-        elif fixed is None:
-            rates = list_proposals(problem, self.criterion, cut)
+        elif fixed is None and self.criterion != "covariance":
+            proposed = propose_rates(problem, self.criterion, cut=cut).tolist()
+            rates = [tuple(row) if isinstance(row, list) else row for row in proposed]
         solution, self.rate_, self.candidates_ = choose(
             problem,
             judging.labelled() if self._chooses() else None,
@@ -419,12 +550,8 @@ class RandomizedThreshold(PostProcessor):
         )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _is_rate(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
+    return is_number(value) and 0 <= value <= 1
 
 
 def _is_list(value: Any) -> bool:

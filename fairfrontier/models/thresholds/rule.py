@@ -11,12 +11,9 @@ import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, to_numpy
-from fairfrontier.runtime.errors import ConfigError
 
 Array = Any
 
-# Of one group that are read, since each takes a pass over the rows; methods make a few.
-MOST_THRESHOLDS = 1000
 # Outside of the scores' scale: chooses none, or all.
 NONE, ALL = 2.0, -2.0
 
@@ -64,24 +61,8 @@ class ThresholdRule:
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> ThresholdRule:
-        """Return the rule that ``to_json`` described; ConfigError for an invalid description."""
-        try:
-            width = float(described["width"])
-            threshold = np.asarray(described["thresholds"], dtype=np.float64)
-            coin = np.asarray(described["coins"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                "A rule lacks width, thresholds or coins, or they are not numbers.",
-                "Give width as a number, thresholds and coins as lists of numbers.",
-            ) from error
-        finite = math.isfinite(width) and width >= 0 and np.isfinite(threshold).all()
-        aligned = threshold.ndim == 1 and threshold.shape == coin.shape
-        if not (finite and aligned and bool(np.all((coin >= 0) & (coin <= 1)))):
-            raise ConfigError(
-                "A rule has a negative width, a coin outside 0 to 1, or lists of unequal length.",
-                "Give a width ≥ 0, and one finite threshold and one coin in [0, 1] for each group.",
-            )
-        return cls(width, threshold, coin)
+        """Return the rule that ``to_json`` described; ValueError for an invalid description."""
+        return cls(float(described["width"]), *_read(described, "thresholds", "coins"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,15 +102,8 @@ class RampRule:
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> RampRule:
         """Return the rule that ``to_json`` described; ValueError for an invalid description."""
-        slopes = [math.inf if slope is None else slope for slope in described["slopes"]]
-        lists = (described["centres"], described["levels"], slopes)
-        centre, level, slope = (np.asarray(values, dtype=np.float64) for values in lists)
-        if not (centre.ndim == 1 and centre.shape == level.shape == slope.shape):
-            raise ValueError("centres, levels and slopes differ in length")
-        coin = level[np.isinf(slope)]
-        if not ((coin >= 0) & (coin <= 1)).all():
-            raise ValueError("the level of a threshold is no probability")
-        return cls(centre, level, slope)
+        centre, level, slope = _read(described, "centres", "levels", "slopes")
+        return cls(centre, level, np.where(np.isnan(slope), np.inf, slope))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +140,7 @@ class MixtureRule:
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> MixtureRule:
         """Return the rule that ``to_json`` described; ValueError for an invalid description."""
-        lists = (described["thresholds"], described["shares"])
-        threshold, share = (np.asarray(values, dtype=np.float64) for values in lists)
-        if threshold.ndim != 2 or threshold.shape != share.shape:
-            raise ValueError("thresholds and shares differ in shape")
-        if threshold.shape[1] > MOST_THRESHOLDS:
-            raise ValueError(f"a group has more than {MOST_THRESHOLDS:,} thresholds")
-        return cls(threshold, share)
+        return cls(*_read(described, "thresholds", "shares"))
 
 
 DecisionRule = ThresholdRule | MixtureRule | RampRule
@@ -206,6 +174,14 @@ def measure_rates(h: np.ndarray, code: np.ndarray, weight: np.ndarray, n_groups:
     """Return E[h | group], (n_groups,), of rows (n_samples,) in groups that all have weight."""
     chosen, total = (np.bincount(code, mass, n_groups) for mass in (weight * h, weight))
     return np.asarray(chosen / total)
+
+
+def _read(described: Mapping[str, Any], *names: str) -> list[np.ndarray]:
+    """Return lists by group code as float64, NaN for None; ValueError for unequal lengths."""
+    columns = [np.array(described[name], dtype=np.float64) for name in names]
+    if len({column.shape for column in columns}) > 1:
+        raise ValueError(f"{', '.join(names)} differ in length")
+    return columns
 
 
 def _by_row(score: Array, code: Array) -> Callable[[np.ndarray], Array]:

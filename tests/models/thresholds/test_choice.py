@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.models.thresholds.choice import choose_best, list_rates
+from fairfrontier.models.thresholds.randomized_threshold import choose_best, list_rates
 
 
 def test_rates_are_cut_to_probabilities_and_listed_once():

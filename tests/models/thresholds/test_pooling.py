@@ -7,8 +7,11 @@ import pytest
 from scipy.special import expit
 
 from fairfrontier.models.thresholds.curve import build_curves
-from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
-from fairfrontier.models.thresholds.pooling import find_pooling, pool_curves
+from fairfrontier.models.thresholds.group_thresholds import (
+    GroupThresholds,
+    find_pooling,
+    pool_curves,
+)
 
 COLOURS, SEXES, FRESH = 4, 2, 40_000
 

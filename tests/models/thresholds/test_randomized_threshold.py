@@ -8,11 +8,12 @@ import pytest
 from fairfrontier.models.objective import choose_cut
 from fairfrontier.models.persistence import write_state
 from fairfrontier.models.registry import create, load_model
-from fairfrontier.models.thresholds.choice import WIDTHS, list_rates
 from fairfrontier.models.thresholds.randomized_threshold import (
     CRITERIA,
     SOLVERS,
+    WIDTHS,
     RandomizedThreshold,
+    list_rates,
 )
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError

@@ -20,17 +20,8 @@ def test_runs_are_merged_without_copies(runs):
     np.testing.assert_array_equal(merge_runs(runs), np.unique(np.concatenate(runs)))
 
 
-@pytest.mark.parametrize(
-    ("code", "weight"), [([0, 2], None), ([-1, 0], None), ([0], None), ([0, 1], [1.0])]
-)
-def test_rows_that_do_not_fit_are_refused(code, weight):
-    weight = None if weight is None else np.array(weight)
-    with pytest.raises(ValueError, match="codes"):
-        build_problem(np.array([0.1, 0.2]), np.array(code), 2, weight)
-
-
 def count(rows, bins, y=None):
-    empty = ScoreHistogram.empty(rows.n_groups, bins)
+    empty = ScoreHistogram(rows.n_groups, bins)
     return empty.add(rows.score, rows.code, rows.weight, y)
 
 
@@ -64,7 +55,7 @@ def test_a_unique_root_is_found_to_half_a_bin(seed, bins):
     rate, width = generator.uniform(0.02, 0.98), generator.uniform(0.06, 1)
     code = np.zeros(score.size, dtype=int)
     exact = solve_exact(build_problem(score, code, 1), width, rate)
-    histogram = ScoreHistogram.empty(1, bins).add(score, code)
+    histogram = ScoreHistogram(1, bins).add(score, code)
     rule = solve_exact(histogram.problem(), width, rate).rule
     assert abs(rule.threshold[0] - exact.rule.threshold[0]) <= 1 / bins + 1e-12
 
@@ -75,7 +66,7 @@ def test_what_piles_up_at_the_ends_is_exact(bins):
     code = np.arange(100) % 3
     for rate in (0.0, 0.4, 0.9, 1.0):
         exact = solve_exact(build_problem(score, code, 3), 0.2, rate)
-        histogram = ScoreHistogram.empty(3, bins).add(score, code)
+        histogram = ScoreHistogram(3, bins).add(score, code)
         result = solve_exact(histogram.problem(), 0.2, rate)
         assert result.rule.threshold == pytest.approx(exact.rule.threshold, abs=1e-12)
         assert result.rate == pytest.approx(exact.rate)
@@ -87,14 +78,14 @@ def test_batches_and_their_order_change_nothing(weighted):
     y = np.random.default_rng(0).integers(2, size=200)
     weight = rows.weight if weighted else None
     assert (rows.weight % 1 == 0).all()
-    whole = ScoreHistogram.empty(3, 50).add(rows.score, rows.code, weight, y)
+    whole = ScoreHistogram(3, 50).add(rows.score, rows.code, weight, y)
     pieces = [
-        ScoreHistogram.empty(3, 50).add(
+        ScoreHistogram(3, 50).add(
             rows.score[each], rows.code[each], None if weight is None else weight[each], y[each]
         )
         for each in np.array_split(np.random.default_rng(1).permutation(200), 7)
     ]
-    left = ScoreHistogram.empty(3, 50)
+    left = ScoreHistogram(3, 50)
     for piece in pieces:
         left = left.merge(piece)
     right = pieces[-1]
@@ -110,7 +101,7 @@ def test_batches_and_their_order_change_nothing(weighted):
 
 
 def test_an_empty_batch_adds_nothing():
-    empty = ScoreHistogram.empty(2, 10)
+    empty = ScoreHistogram(2, 10)
     none = np.zeros(0)
     assert empty.add(none, none.astype(int)).rows == 0
     one = empty.add(np.array([0.1]), np.array([1]))
@@ -134,7 +125,7 @@ def test_every_backend_counts_alike(namespace, bins):
     y = (rows.score > 0).astype(np.int64)
     plain = count(rows, bins, y)
     arrays = [xp.asarray(each) for each in (rows.score, rows.code, rows.weight, y)]
-    other = ScoreHistogram.empty(2, bins).add(*arrays)
+    other = ScoreHistogram(2, bins).add(*arrays)
     assert to_numpy(other.mass).tobytes() == plain.mass.tobytes()
     assert to_numpy(other.positive).tobytes() == plain.positive.tobytes()
     ours, theirs = (solve_exact(each.problem(), 0.1, 0.4).rule for each in (plain, other))
@@ -146,7 +137,7 @@ def test_accuracy_comes_from_the_bins():
     score = 2 * generator.beta(2, 3, 20_000) - 1
     code = generator.integers(2, size=score.size)
     y = (generator.random(score.size) < (1 + score) / 2).astype(np.int64)
-    histogram = ScoreHistogram.empty(2, 4096).add(score, code, None, y)
+    histogram = ScoreHistogram(2, 4096).add(score, code, None, y)
     widths, rates = (0.05, 0.5), (0.3, 0.4)
     width, rate = (axis.ravel() for axis in np.meshgrid(widths, rates))
     lines = draw_lines(histogram.problem(), "parity", width, rate[:, None], 0.0)
@@ -158,7 +149,7 @@ def test_accuracy_comes_from_the_bins():
 
 def test_memory_does_not_grow_with_the_rows():
     generator = np.random.default_rng(0)
-    histogram = ScoreHistogram.empty(2, 1 << 12)
+    histogram = ScoreHistogram(2, 1 << 12)
     tracemalloc.start()
     for _ in range(20):
         score = generator.uniform(-1, 1, 10_000)
@@ -169,18 +160,9 @@ def test_memory_does_not_grow_with_the_rows():
     assert peak < 200_000 * 8
 
 
-def test_what_cannot_be_counted_or_solved_is_refused():
+def test_what_cannot_be_solved_is_refused():
     score, code = np.array([0.1, -0.2]), np.array([0, 1])
-    held = ScoreHistogram.empty(2, 10).add(score, code)
-    with pytest.raises(ValueError, match="codes"):
-        held.add(score, np.array([0, 2]))
-    with pytest.raises(ValueError, match="labels"):
-        held.add(score, code, None, np.array([0, 1]))
-    with pytest.raises(ValueError, match="other groups or bins"):
-        held.merge(ScoreHistogram.empty(2, 11))
     with pytest.raises(ValueError, match="no labels"):
-        held.labelled()
+        ScoreHistogram(2, 10).add(score, code).labelled()
     with pytest.raises(ValueError, match="no rows"):
-        ScoreHistogram.empty(2, 10).problem()
-    with pytest.raises(ValueError, match="bins"):
-        ScoreHistogram.empty(0, 10)
+        ScoreHistogram(2, 10).problem()
