@@ -9,15 +9,11 @@ from fairfrontier.metrics.certificate.worst_move import Move
 from fairfrontier.models.base import unit_weight
 from fairfrontier.models.individual.budget import find_budget, measure_spread
 from fairfrontier.models.individual.budro.estimator import BuDRO
-from fairfrontier.models.individual.budro.solver import (
-    build_problem,
-    evaluate_losses,
-    plan_columns,
-    solve,
-)
+from fairfrontier.models.individual.budro.solver import evaluate_losses, solve
 from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.similarity.fair_metric import FairMetric
+from papers.rival.transport_plan import build_problem, plan_columns
 
 # Columns of the transport plan that are computed together.
 BLOCK = 256

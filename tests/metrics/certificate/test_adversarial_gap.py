@@ -15,11 +15,12 @@ from fairfrontier.metrics.certificate.certificate import (
     trace_gap,
 )
 from fairfrontier.metrics.verb import tabulate
-from fairfrontier.models.individual.budro.solver import build_problem, solve
+from fairfrontier.models.individual.budro.solver import solve
 from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, DataError
+from papers.rival.transport_plan import build_problem
 from tests.models.tables import make_split
 
 BUDGETS = (0.0, 0.02, 0.3, 2.0, 100.0)

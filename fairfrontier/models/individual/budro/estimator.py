@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -22,7 +22,7 @@ from fairfrontier.models.individual.budro.round import (
     scale_classes,
 )
 from fairfrontier.models.individual.budro.solver import check_transport
-from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS, Setting
+from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import Watch, check_stopping, watch
@@ -258,9 +258,7 @@ class BuDRO(Classifier):
 
     def setting(self) -> BoostingSetting:
         """Return the parameters for `boost`."""
-        names = [option.name for option in fields(BoostingSetting) if option.name != "transport"]
-        parameters = {name: getattr(self, name) for name in names}
-        return BoostingSetting(**parameters, transport=Setting.of(self))
+        return BoostingSetting.of(self)
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

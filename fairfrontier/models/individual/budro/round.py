@@ -65,9 +65,9 @@ def check_rows(codes: np.ndarray) -> None:
         )
 
 
-@dataclass(frozen=True)
-class BoostingSetting:
-    """Parameters of `BuDRO`; ``transport`` holds those of the solvers."""
+@dataclass(frozen=True, kw_only=True)
+class BoostingSetting(Setting):
+    """Parameters of `BuDRO`, with those of the solvers."""
 
     budget: float | None
     budget_share: float
@@ -83,7 +83,6 @@ class BoostingSetting:
     backend: Backend
     n_jobs: int
     random_state: int
-    transport: Setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +147,7 @@ class BoostingState:
             geometry,
             self.budget.budget,
             setting.solver,
-            setting.transport,
+            setting,
             setting.backend,
             setting.random_state,
         )
@@ -300,9 +299,8 @@ class SharedState(BoostingState):
         rows = share_rows(z, y, mass, self.n_classes, sources, process)
         spread = 2.0 * float(process.add_up(np.array([mass @ rows.square]))[0])
         self.budget = find_budget(setting, spread)
-        tolerance = setting.transport.tolerance
         self.worst_cases = SharedCases(
-            rows, self.budget.budget, sources, tolerance, setting.random_state
+            rows, self.budget.budget, sources, setting.tolerance, setting.random_state
         )
         self.rows, self.embedded_bytes = slice(None), z.nbytes
         self.start(y, weight, mass, int(count.sum()))
@@ -401,7 +399,7 @@ def begin(
     from xgboost.collective import get_rank, get_world_size
 
     blocks = [block for block in blocks if len(block)]
-    sources = setting.transport.sources
+    sources = setting.sources
     if not remote:
         [block] = blocks
         return BoostingState(setting, block.X, block["y"], block["z"], block["weight"])

@@ -274,16 +274,14 @@ class SharedSearch:
             target[first:last] = np.where(better, goal, -1)
         return target, gain, cost
 
-    def seek_price(self, start: float, tolerance: float, max_iterations: int) -> float:
+    def seek_price(self, start: float, tolerance: float) -> float:
         """Return the η of the problem of some columns of every label, and all sources."""
         # The first price is far from any guess: it takes some steps on few columns.
         for columns in (SOUGHT,) if start else (SOUGHT // 16, SOUGHT):
-            start = self._seek_price(columns, start, tolerance, max_iterations)
+            start = self._seek_price(columns, start, tolerance)
         return start
 
-    def _seek_price(
-        self, columns: int, start: float, tolerance: float, max_iterations: int
-    ) -> float:
+    def _seek_price(self, columns: int, start: float, tolerance: float) -> float:
         rows, process = self.rows, self.rows.process
         number, weight = self._sample(columns)
 
@@ -310,7 +308,6 @@ class SharedSearch:
             start=(start, stay.target) if start else None,
             tolerance=tolerance,
             floor=stay.gain,
-            max_iterations=max_iterations,
         ).eta
 
     def _sample(self, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -404,7 +401,6 @@ def solve_shared(
     generator: np.random.Generator,
     tolerance: float = 1e-3,
     start: float = 0.0,
-    max_iterations: int = 100,
 ) -> Transport:
     """Solve (2.8) with ``sources`` points for each column, between bounds as of `solve_restricted`.
 
@@ -426,7 +422,7 @@ def solve_shared(
     eta = start if 0 < start < float("inf") else 0.0
     for _ in range(1 if eta else 2):
         search.offer(eta, OFFERED * sources)
-        eta = search.seek_price(eta, LOSS / 10, max_iterations)
+        eta = search.seek_price(eta, LOSS / 10)
         if eta == 0:
             free = search.move_all(0.0, sources)
             if free.slope >= 0:
@@ -438,7 +434,6 @@ def solve_shared(
         LOWER * eta,
         search.stay,
         max(tolerance, LOSS),
-        max_iterations,
     )
     unknown = search.bound_loss(best, generator)
     return search.finish(replace(minimum, dual=best.dual, slack=best.slack + unknown))

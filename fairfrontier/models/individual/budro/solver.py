@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import xgboost
-from array_api_compat import array_namespace, device
 from scipy.special import expit, log_softmax, softmax
 
 from fairfrontier.models.individual.budget import check_budget
-from fairfrontier.models.individual.budro.geometry import Geometry, build_geometry
+from fairfrontier.models.individual.budro.geometry import Geometry
 from fairfrontier.models.individual.budro.transport import SOLVERS, Problem, Setting, Transport
 from fairfrontier.runtime.arrays import Backend, as_backend
-from fairfrontier.runtime.errors import ConfigError
 
 
 def evaluate_losses(margin: np.ndarray) -> np.ndarray:
@@ -92,24 +90,6 @@ Array = Any
 HISTORY = ("eta", "cost", "objective", "gap", "iterations")
 
 
-def build_problem(
-    z: Array, label: Array, loss: Array, budget: float, *, mass: Array | None = None
-) -> Problem:
-    """Return the problem of embedded rows; arguments as in `build_geometry` and `Problem`.
-
-    Raises
-    ------
-    ConfigError
-        When the budget is below 0 or not finite.
-    """
-    if not 0 <= budget < math.inf:
-        raise ConfigError(
-            f"The budget of the transport is {budget}.", "Give a number that is 0 or more."
-        )
-    geometry = build_geometry(z, label, n_labels=int(loss.shape[1]), mass=mass)
-    return Problem(geometry, loss, budget)
-
-
 def solve(
     problem: Problem,
     solver: str = "exact",
@@ -136,24 +116,6 @@ def solve(
     """
     random = np.random.default_rng(0) if generator is None else generator
     return SOLVERS.find(solver)(problem, setting or Setting(), start, random)
-
-
-def plan_columns(problem: Problem, transport: Transport, rows: Array) -> Array:
-    """Return columns Π[:, rows] of the map that any solver transport, float64 (n_samples, m).
-
-    Summed over all rows of a label, they are ``transport.weight``; each column sums to the row's
-    mass. Mass that goes to coincident rows of equal loss is split equally. O(n m k) operations and
-    O(n m) memory: pass some rows at a time if n is large.
-    """
-    geometry, loss = problem.geometry, problem.loss
-    xp = array_namespace(geometry.point)
-    column = xp.take(geometry.row_column, rows)
-    ends = xp.asarray([last for _, last in geometry.columns], device=device(geometry.point))
-    gain = xp.take(loss, xp.searchsorted(ends, column, side="right"), axis=1)
-    plan = xp.zeros_like(gain)
-    for number, share in enumerate(transport.share):
-        plan = plan + share * transport.spread(geometry, gain, rows, number)
-    return plan * xp.take(geometry.row_mass, rows)[None, :]
 
 
 class WorstCases:

@@ -126,18 +126,6 @@ class Transport:
         """Return the η and the map at which the next round begins, unless η is 0 or infinite."""
         return (self.eta, self.destination[0, :]) if 0 < self.eta < float("inf") else None
 
-    def spread(self, geometry: Geometry, gain: Array, rows: Array, number: int) -> Array:
-        """Return where one of the maps sends the columns of some rows, (n_samples, m).
-
-        ``gain`` has the losses under the columns' labels. Columns are split equally among the rows
-        of the largest loss at their target.
-        """
-        xp = array_namespace(gain)
-        target = xp.take(self.destination[number, :], xp.take(geometry.row_column, rows))
-        level = xp.where(geometry.row_point[:, None] == target[None, :], gain, -xp.inf)
-        worst = xp.astype(level == xp.max(level, axis=0), gain.dtype)
-        return worst / xp.sum(worst, axis=0)
-
     @property
     def gap(self) -> float:
         """Duality gap M(η) − ⟨R, Π⟩, ≥ 0 up to rounding for a map within the budget."""
@@ -189,7 +177,7 @@ class Setting:
     dtype: Literal["float32", "float64"] = "float32"
 
     @classmethod
-    def of(cls, model: Any) -> Setting:
+    def of(cls, model: Any) -> Self:
         """Return an estimator's parameters of the same names, with defaults for the others."""
         names = [option.name for option in fields(cls) if hasattr(model, option.name)]
         return cls(**{name: getattr(model, name) for name in names})
@@ -265,13 +253,7 @@ def solve_exact(
     free = search.move_freely(budget) if budget > 0 else search.stay(budget)
     if column_share is not None and free.slope < 0 < budget:
         eta = seek_price(
-            geometry,
-            loss,
-            budget,
-            share=column_share,
-            tolerance=tolerance / 10,
-            dtype=dtype,
-            max_iterations=max_iterations,
+            geometry, loss, budget, share=column_share, tolerance=tolerance / 10, dtype=dtype
         )
         if 0 < eta < float("inf"):
             begin = (eta, geometry.column_point if begin is None else begin[1])
@@ -286,14 +268,13 @@ def seek_price(
     share: float,
     tolerance: float,
     dtype: str,
-    max_iterations: int,
     start: float | None = None,
 ) -> float:
     """Return the η of the problem of a share of the columns, from ``start`` if there is one."""
     sample = Search(sample_columns(geometry, share), loss, dtype)
     begin = None if start is None else (start, sample.geometry.column_point)
     free = sample.move_freely(budget)
-    return _minimise(sample, free, begin, tolerance, max_iterations).eta
+    return _minimise(sample, free, begin, tolerance).eta
 
 
 def _minimise(
@@ -301,7 +282,7 @@ def _minimise(
     free: Piece,
     begin: tuple[float, Array] | None,
     tolerance: float,
-    max_iterations: int,
+    max_iterations: int = 100,
 ) -> Minimum:
     """Minimise M from the piece at η = 0 or from a price and a map."""
     stay = search.stay(free.budget)
@@ -555,7 +536,6 @@ def solve_restricted(
     tolerance: float = 1e-3,
     start: Transport | None = None,
     dtype: str = "float32",
-    max_iterations: int = 100,
 ) -> Transport:
     """Solve (2.8) with ``sources`` points for each column, between certified bounds.
 
@@ -571,15 +551,7 @@ def solve_restricted(
     former columns.
     """
     if sources >= geometry.point.shape[0] or budget == 0:
-        return solve_exact(
-            geometry,
-            loss,
-            budget,
-            tolerance=tolerance,
-            start=start,
-            dtype=dtype,
-            max_iterations=max_iterations,
-        )
+        return solve_exact(geometry, loss, budget, tolerance=tolerance, start=start, dtype=dtype)
     search = Search(geometry, loss, dtype)
     stay = search.stay(budget)
     total = (geometry.columns if geometry.portion is None else geometry.portion.columns)[-1][1]
@@ -595,7 +567,6 @@ def solve_restricted(
             start=eta or None,
             tolerance=LOSS / 10,
             dtype=dtype,
-            max_iterations=max_iterations,
         )
     if eta == 0:
         free = search.move_freely(budget)
@@ -612,7 +583,6 @@ def solve_restricted(
         LOWER * eta,
         stay,
         max(tolerance, LOSS),
-        max_iterations,
     )
     unknown = restricted.bound_loss(best, generator)
     return finish(search, replace(minimum, dual=best.dual, slack=best.slack + unknown))
@@ -624,7 +594,6 @@ def minimise_restricted(
     eta: float,
     stay: Piece,
     tolerance: float,
-    max_iterations: int,
 ) -> tuple[Minimum, Piece]:
     """Return a map of the restricted problem, and the piece of its lowest dual value.
 
@@ -646,13 +615,7 @@ def minimise_restricted(
         return piece
 
     minimum = minimise_dual(
-        explore,
-        move_freely(),
-        stay,
-        start=(eta, stay.target),
-        tolerance=tolerance,
-        floor=stay.gain,
-        max_iterations=max_iterations,
+        explore, move_freely(), stay, start=(eta, stay.target), tolerance=tolerance, floor=stay.gain
     )
     return minimum, best
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairfrontier.models.individual.budro.solver import build_problem, plan_columns, solve
+from fairfrontier.models.individual.budro.solver import solve
 from fairfrontier.models.individual.budro.transport import SOLVERS as REGISTERED
 from fairfrontier.models.individual.budro.transport import Problem, Setting
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from papers.rival.budro_descent import draw_batches
+from papers.rival.transport_plan import build_problem, plan_columns
 from tests.models.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
 from tests.namespaces import devices, namespaces
 

@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from fairfrontier import create, learn
-from fairfrontier.models.individual.budro.solver import build_problem, evaluate_losses, solve
+from fairfrontier.models.individual.budro.solver import evaluate_losses, solve
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.similarity.fair_metric import FairMetric
 from papers.rival.fair_boosting.estimator import (
@@ -19,6 +19,7 @@ from papers.rival.fair_boosting.estimator import (
 )
 from papers.rival.fair_boosting.learner import LEARNERS
 from papers.rival.fair_boosting.spline import Spline
+from papers.rival.transport_plan import build_problem
 from tests.models.tables import make_split
 
 SPLIT = make_split(160)
