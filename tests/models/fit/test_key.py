@@ -288,6 +288,14 @@ def test_a_key_holds_the_source_of_a_learner(home, store, monkeypatch):
     ]
 
 
+def test_a_key_holds_the_source_of_a_solver(home, store, monkeypatch):
+    seen = []
+    monkeypatch.setattr(keys, "source_digest", lambda modules, **_: seen.append(set(modules)))
+    for solver in ("exact", "sgd"):
+        key(make_group("budro", members=(Member(0, {"solver": solver}, {}),)), store, home)
+    assert seen[1] - seen[0] == {"papers.rival.budro_descent"}
+
+
 def test_points_hold_all_arrays(home, store):
     noisy = [make_group(members=(Member(seed, {}, {}),)) for seed in (0, 1)]
     assert len({points_key("fit", each, store, home) for each in noisy}) == 2
