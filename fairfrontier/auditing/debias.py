@@ -62,13 +62,8 @@ from fairfrontier.models.thresholds.rulebook import (
     name_cell,
     read_rulebook,
 )
-from fairfrontier.models.thresholds.threshold import (
-    Collector,
-    Sample,
-    ScoredRows,
-    ScoreHistogram,
-    ThresholdProblem,
-)
+from fairfrontier.models.thresholds.sample import Collector, Sample, ScoredRows
+from fairfrontier.models.thresholds.threshold import ScoreHistogram, ThresholdProblem
 from fairfrontier.prepare.table.column import sort_levels, tell_spellings
 from fairfrontier.prepare.table.reader import check_stamps, stamp_table
 from fairfrontier.prepare.table.role import ScoreBatch, ScoreColumns, ScoreTable, name_cells

@@ -11,7 +11,8 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from fairfrontier.models.noisy.rate import RATE_CELLS
 from fairfrontier.models.objective import COST_MEASURE, COSTS, Objective, read_costs
 from fairfrontier.models.thresholds.curve import Criterion
-from fairfrontier.models.thresholds.threshold import BINS, Solver
+from fairfrontier.models.thresholds.sample import Solver
+from fairfrontier.models.thresholds.threshold import BINS
 from fairfrontier.prepare.config.section import LevelNames
 from fairfrontier.prepare.table.role import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault

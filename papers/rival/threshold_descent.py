@@ -35,7 +35,8 @@ from fairfrontier.models.thresholds.randomized_threshold import (
     RandomizedThreshold,
 )
 from fairfrontier.models.thresholds.rule import ThresholdRule, conjugate
-from fairfrontier.models.thresholds.threshold import BINS, ScoredRows, Segment, build_problem
+from fairfrontier.models.thresholds.sample import ScoredRows
+from fairfrontier.models.thresholds.threshold import BINS, Segment, build_problem
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
 
 Array = Any

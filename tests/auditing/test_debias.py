@@ -20,7 +20,7 @@ from fairfrontier.auditing.debias import (
 )
 from fairfrontier.auditing.option import DebiasConfig
 from fairfrontier.models.base import TrainingWarning
-from fairfrontier.models.thresholds import threshold as sample
+from fairfrontier.models.thresholds import sample
 from fairfrontier.models.thresholds.base import find_backward
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.models.thresholds.randomized_threshold import RandomizedThreshold

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from fairfrontier.auditing.debias import fit_pooled
 from fairfrontier.models.thresholds.ramp import solve_exact
-from fairfrontier.models.thresholds.threshold import ScoredRows
+from fairfrontier.models.thresholds.sample import ScoredRows
 
 COLOURS, SEXES = 4, 2
 COLUMNS = [np.repeat(np.arange(COLOURS), SEXES), np.tile(np.arange(SEXES), COLOURS)]

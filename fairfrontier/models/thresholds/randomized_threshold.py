@@ -36,7 +36,8 @@ from fairfrontier.models.thresholds.ramp import (
     solve_exact,
 )
 from fairfrontier.models.thresholds.rule import FittedRule, RampRule, ThresholdRule, measure_rates
-from fairfrontier.models.thresholds.threshold import BINS, ScoredRows, ThresholdProblem
+from fairfrontier.models.thresholds.sample import ScoredRows
+from fairfrontier.models.thresholds.threshold import BINS, ThresholdProblem
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, InputError
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.models.thresholds import threshold as module
+from fairfrontier.models.thresholds import sample as module
 from fairfrontier.models.thresholds.ramp import solve_exact
-from fairfrontier.models.thresholds.threshold import Collector, sort_cells
+from fairfrontier.models.thresholds.sample import Collector, sort_cells
 from fairfrontier.runtime.errors import DataError
 
 LEVELS = (("F", "10"), ("M", "9"), ("M", "10"))
