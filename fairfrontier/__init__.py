@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairfrontier import metrics as metrics
     from fairfrontier.auditing.audit import audit as audit
     from fairfrontier.auditing.debias import fit_debiasing as debias
     from fairfrontier.choose.select import Study, select
@@ -66,6 +67,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("fairfrontier.metrics")
     if name in _MODULES:
         module, _, function = _MODULES[name].partition(":")
         return getattr(import_module(module), function or name)
@@ -73,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "metrics"})
