@@ -45,6 +45,7 @@ _FRAME = (
     "true_positive_rate",
 )
 _MODULES = {
+    "by_group": "fairfrontier.metrics.grouped",
     **dict.fromkeys((*_FRAME, *_DERIVED), "fairfrontier.metrics.frame"),
     **dict.fromkeys(
         ("plot_model_comparison", "plot_roc_curve_by_group"), "fairfrontier.metrics.drawing"

@@ -187,7 +187,7 @@ class _Call:
             return None
         value = np.asarray(counted(cells))
         if function in _RATES:
-            return np.nan_to_num(value)
+            return np.asarray(np.nan_to_num(value))
         return None if np.isnan(value).any() else value
 
     def apply(self, y: Sequence[np.ndarray], rows: np.ndarray) -> Any:
@@ -288,7 +288,7 @@ def _as_passed(values: Any) -> np.ndarray:
     array = _squeeze(values)
     if array.ndim == 1 and array.size and array.dtype.kind in "bif":
         return array.astype({"b": bool, "i": np.int64, "f": np.float64}[array.dtype.kind])
-    return np.stack(pd.Series(list(array)).to_numpy())  # type: ignore[arg-type]
+    return np.stack(list(pd.Series(list(array)).to_numpy()))
 
 
 # What is made of the values of groups.
@@ -296,7 +296,8 @@ def _as_passed(values: Any) -> np.ndarray:
 
 def _keep_scalars(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with NaN for what is no scalar."""
-    return frame.apply(lambda each: each.apply(lambda x: x if np.isscalar(x) else np.nan))
+    scalars = frame.apply(lambda each: each.apply(lambda x: x if np.isscalar(x) else np.nan))
+    return pd.DataFrame(scalars)
 
 
 @dataclass(frozen=True, eq=False)
@@ -469,6 +470,7 @@ class MetricFrame:
         self.overall = self._extract(self._values.overall, bool(self._control))
         self.by_group = self._extract(self._values.by_group, True)
         self._samples: list[_Values] = []
+        self._overall_ci: list[Any] = []
         bounded = ci_quantiles is not None and len(ci_quantiles) > 0
         if bounded != (n_boot is not None):
             raise ValueError("Must specify both n_boot and ci_quantiles")
@@ -535,7 +537,8 @@ class MetricFrame:
         if features:
             joint = np.ravel_multi_index([each.codes[rows] for each in features], shape)
         position, present = pd.factorize(joint, sort=True)
-        size, groups = len(present), []
+        size = len(present)
+        groups: list[np.ndarray] = []
         cells: dict[int, np.ndarray | None] = {}
         columns: dict[str, Any] = {}
         for name, call in self._calls.items():

@@ -120,7 +120,7 @@ def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:
     task, dataset = task_of(audit.part), audit.part.dataset
     possible = [measure for measure in MEASURES.all().values() if task in measure.task]
     if names is None:
-        return [measure for measure in possible if _find_lack(measure, audit) is None]
+        return [measure for measure in possible if find_lack(measure, audit) is None]
     chosen = [MEASURES.find(name) for name in names]
     for measure in chosen:
         if task not in measure.task:
@@ -130,7 +130,7 @@ def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:
                 f"and {dataset} poses a {task} task.",
                 f"Choose among: {known}.",
             )
-        lack = _find_lack(measure, audit)
+        lack = find_lack(measure, audit)
         if lack is not None:
             raise ConfigError(
                 f"The measure {measure.name!r} needs {lack}, and {dataset} has none.",
@@ -139,7 +139,7 @@ def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:
     return chosen
 
 
-def _find_lack(measure: Measure, audit: Audit) -> str | None:
+def find_lack(measure: Measure, audit: Audit) -> str | None:
     """Return what a measure needs and the audit has not, or None."""
     part = audit.part
     available = {
