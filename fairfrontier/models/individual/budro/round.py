@@ -91,7 +91,6 @@ class Boosted:
 
     booster: xgboost.Booster
     history: Mapping[str, np.ndarray]
-    n_classes: int
     budget: Budget
 
     def take(self, rounds: int) -> Self:
@@ -183,9 +182,8 @@ class BoostingState:
         return later
 
     def finish(self) -> Boosted:
-        """Return the trees and the history."""
-        history = self.worst_cases.read_history()
-        return Boosted(self.booster, history, self.n_classes, self.budget)
+        """Return the trees and the history, of which all processes have the same."""
+        return Boosted(self.booster, self.worst_cases.read_history(), self.budget)
 
     def __sizeof__(self) -> int:
         # Dask estimates memory by it.
@@ -382,13 +380,13 @@ def boost(
         if done >= setting.n_estimators or (watch is not None and watch.is_over):
             break
         begun = time.monotonic()
-        later = team.make(advance, count)
+        later = team.make(BoostingState.advance, count)
         team.drop()
         team, seconds, done = later, time.monotonic() - begun, done + count
         if rows.remote:
             count = max(1, count * 2 if seconds < SPELL / 2 else int(count * SPELL / seconds))
             count = min(count, setting.n_estimators - done)
-    boosted: Boosted = team.together(finish)[0]
+    boosted: Boosted = team.together(BoostingState.finish)[0]
     return boosted if watch is None else boosted.take(watch.best)
 
 
@@ -425,19 +423,9 @@ def begin(
     return BoostingState(setting, X, label, table[:, 2:], table[:, 1], workers)
 
 
-def advance(state: BoostingState, rounds: int) -> BoostingState:
-    """Return the state after so many rounds with the other processes."""
-    return state.advance(rounds)
-
-
 def read_booster(state: BoostingState) -> xgboost.Booster:
     """Return the trees so far, of which all processes have the same."""
     return state.booster
-
-
-def finish(state: BoostingState) -> Boosted:
-    """Return trees, history and number of classes, of which all processes have the same."""
-    return state.finish()
 
 
 def follow(watch: Watch, booster: xgboost.Booster, n_jobs: int) -> None:
