@@ -191,7 +191,7 @@ class Game:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class GameResult:
     """The trees, the last prices, and each round's share of errors and rates on some rows.
 
     Shapes (n_events, n_groups), (n_rounds,) and (n_rounds, n_events, n_groups).
@@ -208,7 +208,7 @@ class Played:
         return int(np.argmin(self.error + paid))
 
 
-def play(rows: Rows, game: Game) -> Played:
+def play(rows: Rows, game: Game) -> GameResult:
     """Boost while prices follow the rates; errors and rates are those of the same rows.
 
     ``rows`` have the columns ``y``, codes 0 and 1, ``weight`` and ``code``, as of `RateCells`. A
@@ -218,11 +218,11 @@ def play(rows: Rows, game: Game) -> Played:
     are those of further boosters on rows that these have not seen, at the same prices. Workers add
     three short arrays to the others' in each round: bits depend on their number.
     """
-    played: Played = rows.together(_play, game)[0]
+    played: GameResult = rows.together(_play, game)[0]
     return played
 
 
-def _play(blocks: Iterable[Block], game: Game) -> Played:
+def _play(blocks: Iterable[Block], game: Game) -> GameResult:
     parameters = dict(game.parameters)
     data = bin_rows(blocks, parameters)
     read = ("y", "weight", "code")
@@ -253,7 +253,7 @@ def _play(blocks: Iterable[Block], game: Game) -> Played:
                 priced = rows.cells.weight * rows.cells.spread(price)
                 gradient, curvature = differentiate(margin, rows.y, rows.weight, priced)
                 learner.boost(rows.data, number, grad=gradient, hess=curvature)
-    return Played(booster, price, np.array(errors), np.array(rates))
+    return GameResult(booster, price, np.array(errors), np.array(rates))
 
 
 def _hold_out(block: Block, held_out: np.ndarray, game: Game) -> tuple[GameRows, xgboost.DMatrix]:
@@ -267,7 +267,7 @@ def _hold_out(block: Block, held_out: np.ndarray, game: Game) -> tuple[GameRows,
     return GameRows.of(data, y, cells, game.parameters), unseen
 
 
-def judge(played: Played, rows: Rows, game: Game) -> Played:
+def judge(played: GameResult, rows: Rows, game: Game) -> GameResult:
     """Return the game as other rows judge it, with the columns of `play`: their errors and rates.
 
     One pass over the rows, one tree after the other. ``share`` and ``total`` of the game are those

@@ -91,7 +91,7 @@ KIND, FILE = "table", "table.parquet"
 WORTH_BYTES = 8 * 2**20
 
 
-def recall_table(
+def cached_table(
     make: Callable[[], pd.DataFrame], description: Mapping[str, Any], home: Path
 ) -> pd.DataFrame:
     """Return a table that was made before, or make it and keep it in the project's cache.
@@ -144,7 +144,7 @@ def read_corpus(
     shape = dict(config.shape())
     description = {"files": digests, "source": shape["source"], "text": shape["text"]}
     with show_progress(progress, COUNT) as show:
-        return Table(recall_table(lambda: make(show), description, home), digests)
+        return Table(cached_table(lambda: make(show), description, home), digests)
 
 
 def prepare_texts(

@@ -9,7 +9,7 @@ from scipy.optimize import LinearConstraint, minimize
 from fairfrontier import create
 from fairfrontier.models.baseline.fair_gbm import (
     FairGBM,
-    Played,
+    GameResult,
     ascend,
     build_cells,
     differentiate,
@@ -291,6 +291,6 @@ def test_prices_of_a_toy_settle_where_the_rates_meet():
 def test_the_round_of_the_least_lagrangian_is_chosen():
     price, share = np.array([[-1.0, 1.0]]), np.array([[0.5, 0.5]])
     rate = np.array([[[0.0, 0.4]], [[0.3, 0.3]], [[0.3, np.nan]]])
-    played = Played(None, price, np.array([0.2, 0.25, 0.45]), rate)
+    played = GameResult(None, price, np.array([0.2, 0.25, 0.45]), rate)
     # .2 + .2, .25 + 0 and .45 − .15
     assert played.choose_round(share) == 1

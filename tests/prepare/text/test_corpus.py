@@ -22,7 +22,7 @@ from fairfrontier.prepare.text.corpus import (
     mask_word,
     prepare_texts,
     read_corpus,
-    recall_table,
+    cached_table,
     unwrap,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -93,34 +93,34 @@ def test_a_table_is_made_once_for_each_description(tmp_path):
         calls.append(1)
         return FRAME.copy()
 
-    first = recall_table(make, {"files": ("x",)}, tmp_path)
-    again = recall_table(make, {"files": ("x",)}, tmp_path)
+    first = cached_table(make, {"files": ("x",)}, tmp_path)
+    again = cached_table(make, {"files": ("x",)}, tmp_path)
     pd.testing.assert_frame_equal(first, again)
     pd.testing.assert_frame_equal(first, FRAME)
-    recall_table(make, {"files": ("y",)}, tmp_path)
+    cached_table(make, {"files": ("y",)}, tmp_path)
     assert len(calls) == 2
     assert len(list((tmp_path / FOLDER).rglob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize("name", ["source_digest", "version"])
 def test_other_code_and_other_libraries_make_another_table(tmp_path, monkeypatch, name):
-    recall_table(FRAME.copy, {}, tmp_path)
+    cached_table(FRAME.copy, {}, tmp_path)
     monkeypatch.setattr(corpus, name, lambda _: "other")
     other = FRAME.assign(number=0.0)
-    pd.testing.assert_frame_equal(recall_table(other.copy, {}, tmp_path), other)
+    pd.testing.assert_frame_equal(cached_table(other.copy, {}, tmp_path), other)
 
 
 def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
-    recall_table(FRAME.copy, {}, tmp_path)
+    cached_table(FRAME.copy, {}, tmp_path)
     (path,) = (tmp_path / FOLDER).rglob("*.parquet")
     # A whole table, but not the one that was written.
     FRAME.assign(number=0.0).to_parquet(path)
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path), FRAME)
+    pd.testing.assert_frame_equal(cached_table(FRAME.copy, {}, tmp_path), FRAME)
     pd.testing.assert_frame_equal(pd.read_parquet(path), FRAME)
     blocked = tmp_path / "blocked"
     (blocked / "data" / "cache").mkdir(parents=True)
     (blocked / FOLDER).write_text("in the way")
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, blocked), FRAME)
+    pd.testing.assert_frame_equal(cached_table(FRAME.copy, {}, blocked), FRAME)
 
 
 def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
-    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path), FRAME)
+    pd.testing.assert_frame_equal(cached_table(FRAME.copy, {}, tmp_path), FRAME)
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
