@@ -17,12 +17,12 @@ from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.text import corpus
 from fairfrontier.prepare.text.corpus import (
     FOLDER,
+    cached_table,
     clean_texts,
     locate_token,
     mask_word,
     prepare_texts,
     read_corpus,
-    cached_table,
     unwrap,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
