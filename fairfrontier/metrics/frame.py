@@ -260,11 +260,6 @@ def _read_features(base: str, features: Any, y: np.ndarray) -> list[_Feature]:
     columns: list[Any]
     if isinstance(features, pd.DataFrame):
         columns = [features.iloc[:, i] for i in range(features.shape[1])]
-        for name in features.columns:
-            if not isinstance(name, str):
-                raise ValueError(
-                    f"DataFrame column names must be strings. Name '{name}' is of type {type(name)}"
-                )
     elif isinstance(features, pd.Series):
         columns = [features]
     else:
@@ -278,9 +273,16 @@ def _read_features(base: str, features: Any, y: np.ndarray) -> list[_Feature]:
         if array.ndim not in (1, 2):
             raise ValueError("Feature array has too many dimensions")
         columns = [array] if array.ndim == 1 else list(array.T)
-    for column in columns:
+    found = []
+    for i, column in enumerate(columns):
+        if isinstance(features, pd.DataFrame) and not isinstance(column.name, str):
+            raise ValueError(
+                "DataFrame column names must be strings. "
+                f"Name '{column.name}' is of type {type(column.name)}"
+            )
         check_consistent_length(column, y)
-    return [_Feature.read(base, column, i) for i, column in enumerate(columns)]
+        found.append(_Feature.read(base, column, i))
+    return found
 
 
 def _as_passed(values: Any) -> np.ndarray:
@@ -470,7 +472,6 @@ class MetricFrame:
         self.overall = self._extract(self._values.overall, bool(self._control))
         self.by_group = self._extract(self._values.by_group, True)
         self._samples: list[_Values] = []
-        self._overall_ci: list[Any] = []
         bounded = ci_quantiles is not None and len(ci_quantiles) > 0
         if bounded != (n_boot is not None):
             raise ValueError("Must specify both n_boot and ci_quantiles")
@@ -484,7 +485,7 @@ class MetricFrame:
                 drawn = np.random.RandomState(seed).choice(n_rows, n_rows)
                 self._samples.append(self._compute(drawn))
             # What has no quantiles is refused here.
-            self._overall_ci = self._bound_by(lambda each: each.overall, bool(self._control))
+            self.by_group_ci, self.overall_ci  # noqa: B018
 
     def _read_calls(self, metrics: Any, sample_params: Any, n_rows: int) -> dict[str, _Call]:
         """Return the metrics with their arguments, by name."""
@@ -595,7 +596,7 @@ class MetricFrame:
     @property
     def overall_ci(self) -> list[Any]:
         """Return the quantiles of ``overall`` in the bootstrap samples, one each."""
-        return self._overall_ci if self._samples else self._bound_by(lambda each: each, False)
+        return self._bound_by(lambda each: each.overall, bool(self._control))
 
     @property
     def by_group_ci(self) -> list[Any]:
@@ -613,16 +614,15 @@ class MetricFrame:
         return [each.name for each in self._sensitive]
 
     def _combine(self, kind: str, errors: str) -> Any:
-        _check_errors(errors)
+        _check(errors=errors)
         return self._extract(self._values.group(kind, errors), bool(self._control))
 
     def _compare(self, kind: str, method: str, errors: str) -> Any:
-        _check_errors(errors)
-        _check_method(method)
+        _check(method, errors)
         return self._extract(self._values.compare(kind, method, errors), bool(self._control))
 
     def _compare_ci(self, kind: str, method: str) -> list[Any]:
-        _check_method(method)
+        _check(method)
         return self._bound_by(lambda each: each.compare(kind, method, "raise"), bool(self._control))
 
     def group_min(self, errors: Errors = "raise") -> Any:
@@ -674,12 +674,9 @@ class MetricFrame:
         return self._compare_ci("ratio", method)
 
 
-def _check_errors(errors: str) -> None:
+def _check(method: str = "between_groups", errors: str = "coerce") -> None:
     if errors not in ("raise", "coerce"):
         raise ValueError("Invalid error value specified. Valid values are ['raise', 'coerce']")
-
-
-def _check_method(method: str) -> None:
     if method not in ("between_groups", "to_overall"):
         raise ValueError(f"Unrecognised comparison method: {method}")
 
@@ -736,6 +733,15 @@ equal_opportunity_ratio = _name_disparity(
 )
 
 
+def _compare_odds(kind: str, agg: str, method: Method, *rows: Any) -> float:
+    if agg not in ("worst_case", "mean"):
+        raise ValueError(f"agg must be one of 'worst_case' or 'mean', got {agg}")
+    odds = {"tpr": true_positive_rate, "fpr": false_positive_rate}
+    found = getattr(_make_frame(odds, *rows), kind)(method=method)
+    worst = max if kind == "difference" else min
+    return worst(found) if agg == "worst_case" else found.mean()  # type: ignore[no-any-return]
+
+
 def equalized_odds_difference(
     y_true: Any,
     y_pred: Any,
@@ -760,12 +766,8 @@ def equalized_odds_difference(
     agg : {"worst_case", "mean"}
         The larger one of both differences, or their mean.
     """
-    if agg not in ("worst_case", "mean"):
-        raise ValueError(f"agg must be one of 'worst_case' or 'mean', got {agg}")
-    odds = {"tpr": true_positive_rate, "fpr": false_positive_rate}
-    frame = _make_frame(odds, y_true, y_pred, sensitive_features, sample_weight)
-    found = frame.difference(method=method)
-    return max(found) if agg == "worst_case" else found.mean()  # type: ignore[no-any-return]
+    rows = (y_true, y_pred, sensitive_features, sample_weight)
+    return _compare_odds("difference", agg, method, *rows)
 
 
 def equalized_odds_ratio(
@@ -781,12 +783,8 @@ def equalized_odds_ratio(
 
     Parameters are those of `equalized_odds_difference`.
     """
-    if agg not in ("worst_case", "mean"):
-        raise ValueError(f"agg must be one of 'worst_case' or 'mean', got {agg}")
-    odds = {"tpr": true_positive_rate, "fpr": false_positive_rate}
-    frame = _make_frame(odds, y_true, y_pred, sensitive_features, sample_weight)
-    found = frame.ratio(method=method)
-    return min(found) if agg == "worst_case" else found.mean()  # type: ignore[no-any-return]
+    rows = (y_true, y_pred, sensitive_features, sample_weight)
+    return _compare_odds("ratio", agg, method, *rows)
 
 
 # Metrics of groups as one number, for what takes such a function.
@@ -823,7 +821,7 @@ class _DerivedMetric:
 
 
 def make_derived_metric(
-    *, metric: Metric, transform: str, sample_param_names: Sequence[str] | None = ("sample_weight",)
+    *, metric: Metric, transform: str, sample_param_names: Sequence[str] | None = None
 ) -> Callable[..., float]:
     """Return a function of labels, predictions and sensitive features that gives one number.
 
