@@ -78,7 +78,7 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     code = {
         str(path.relative_to(ROOT))
-        for pattern in ("*.py", "*.j2", "*.js", "py.typed")
+        for pattern in ("*.py", "*.j2", "*.js", "*.yaml", "py.typed")
         for path in (ROOT / "fairfrontier").rglob(pattern)
     }
     data = {
