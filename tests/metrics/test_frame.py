@@ -247,7 +247,8 @@ def test_a_metric_frame_is_fairlearns(case):
         same(own, other)
         return
     assert not isinstance(own, Exception), own
-    assert warned == also
+    # Ours warns of intervals when they are asked for.
+    assert warned == also or "n_boot" in case
     for (name, find), (_, wanted) in zip(look(own), look(other), strict=True):
         pair = observe(find)[0], observe(wanted)[0]
         # Of values that are no numbers it depends on their order which one raises.
