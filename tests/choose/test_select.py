@@ -54,6 +54,7 @@ def study(tmp_path) -> Study:
     frontier.to_csv(tmp_path / "frontier.csv", index=False)
     pd.concat([points, other]).to_parquet(tmp_path / "points.parquet")
     models.to_csv(tmp_path / "models.csv", index=False)
+    (tmp_path / "summary.json").write_text(json.dumps({"accuracy": ACCURACY, "fairness": []}))
     return Study(tmp_path, tmp_path, {})
 
 

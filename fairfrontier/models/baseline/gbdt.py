@@ -236,5 +236,6 @@ class GBDTRegression(TreesOfBlocks, Regressor):
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""
-        margin = predict_margins(self.booster_, self.validate_rows(X), self.n_jobs)
+        rows = self.validate_rows(X)
+        margin = predict_margins(self.booster_, rows, self.n_jobs)
         return margin if self.loss == "square" else shrink_margin(margin)

@@ -150,11 +150,16 @@ def _read_text(path: Path, name: str) -> RawTable:
 WIDTH = 100
 
 
+# Longer keys need a mark before them: YAML 1.1 expects none beyond 1,024 characters.
+LONGEST_KEY = 1000
+
+
 def write_value(value: Any) -> str:
     """Return a value in one line of YAML's flow style."""
     if isinstance(value, Mapping):
         pairs = ((write_value(key), write_value(item)) for key, item in value.items())
-        return "{" + ", ".join(f"{key}: {item}" for key, item in pairs) + "}"
+        marked = ((f"? {key}" if len(key) > LONGEST_KEY else key, item) for key, item in pairs)
+        return "{" + ", ".join(f"{key}: {item}" for key, item in marked) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(write_value, value)) + "]"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:

@@ -228,7 +228,7 @@ def test_an_edited_message_in_every_room_moves_no_key(copy, reworded, home, stor
 
     found, prepared = look(copy)
     assert prepared == 1
-    kernel = reworded / "fairfrontier" / "train" / "individual" / "budro" / "search.py"
+    kernel = reworded / "fairfrontier" / "models" / "individual" / "budro" / "search.py"
     text = kernel.read_text()
     kernel.write_text(f"{text}\n\ndef added(): ...\n")
     after, prepared = look(reworded)
