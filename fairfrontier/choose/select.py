@@ -990,6 +990,9 @@ def _is_stored(folder: Path, home: Path) -> bool:
 
 def _name(key: Any) -> str:
     method, setting = key
+    if not setting.startswith("{"):
+        # Of a frontier of arrays.
+        return f"{method} {setting}".strip()
     shown = {name: value for name, value in json.loads(setting).items() if name != "select_on"}
     return f"{method} {json.dumps(shown)}" if shown else str(method)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -9,20 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from fairfrontier.choose.select import choose_best, compare, find_passed, read_query
+from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
 from fairfrontier.metrics.verb import tabulate
-from fairfrontier.models.base import Estimator, unit_weight
+from fairfrontier.models.base import Estimator, explaining, unit_weight
 from fairfrontier.models.group import SensitiveFeatures, frame_features
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.prediction import Prediction
@@ -30,13 +32,7 @@ from fairfrontier.models.registry import METHODS, create
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import (
-    ConfigError,
-    DataError,
-    FairfrontierError,
-    InputError,
-    UnattainableError,
-)
+from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
 
 if TYPE_CHECKING:
@@ -84,7 +80,7 @@ class Candidate:
     rule: GroupThresholds | None = None
 
     def score(self, X: Any) -> np.ndarray:
-        """Return P(Y = 1 | x) of rows, float64 (n_samples,); of a margin, its logistic transform.
+        """Return P(Y = 1 | x), float64 (n_samples,); of a margin m, (1 + m / (1 + |m|)) / 2.
 
         ConfigError is raised for an estimator with neither, DataError for scores that are no
         numbers.
@@ -94,7 +90,9 @@ class Candidate:
             score = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)[:, column]
         elif hasattr(self.estimator, "decision_function"):
             margin = np.asarray(self.estimator.decision_function(X), dtype=np.float64)
-            score = expit(margin if self.estimator.classes_[1] == self.positive else -margin)
+            signed = margin if self.estimator.classes_[1] == self.positive else -margin
+            # Unlike the logistic function it does not saturate.
+            score = 0.5 + 0.5 * signed / (1.0 + np.abs(signed))
         else:
             raise ConfigError(
                 f"The member {self.method} has neither predict_proba nor decision_function.",
@@ -132,7 +130,7 @@ class FrontierModel:
 
     candidate: Candidate
     classes_: np.ndarray
-    attributes: tuple[str, ...]
+    features: SensitiveFeatures
     measures_: pd.DataFrame
     passed_: pd.DataFrame
 
@@ -160,7 +158,9 @@ class FrontierModel:
                     f"The chosen rule decides by {self.setting}, and no groups were given.",
                     "Pass sensitive_features=, or select among models that do without.",
                 )
-            groups = frame_features(sensitive_features, self.attributes)
+            groups = frame_features(sensitive_features, self.features.names)
+            # A level that no row of the fit had is refused here, and not pooled.
+            self.features.code(groups)
         decision = self.candidate.decide(self.candidate.score(X), groups)
         return np.asarray(self.classes_[decision.astype(np.int64)])
 
@@ -296,7 +296,8 @@ class Frontier(BaseEstimator):
         members = self._name_members()
         groups = frame_features(sensitive_features)
         with_labels = self._code_labels(y)
-        check_consistent_length(X, with_labels, groups)
+        with explaining():
+            check_consistent_length(X, with_labels, groups)
         self.attributes_ = tuple(groups.columns)
         rows = self._split(X, with_labels, groups, sample_weight)
         trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -312,6 +313,11 @@ class Frontier(BaseEstimator):
                 for candidate in self._list_rules(version, scores["calibration"], rows):
                     found.append(candidate)
                     tables += self._measure(candidate, scores, rows, measure)
+        if not found:
+            raise ConfigError(
+                "No member has a candidate: methods with a bound need one above 0.",
+                "Give bounds and criteria that they take.",
+            )
         self.candidates_ = tuple(found)
         self.results_ = pd.concat(tables, ignore_index=True)
         self._test = rows["test"]
@@ -326,9 +332,12 @@ class Frontier(BaseEstimator):
         ``measure`` is such as ``selection_rate_difference:sex``. Columns method, setting, the
         objective and the measure.
         """
+        check_is_fitted(self)
+        if part not in PARTS[2:]:
+            raise ConfigError(f"There is no part {part!r}.", "Give validation or test.")
         table = self._pivot(part)
         self._require(measure, table.columns)
-        table = table[[self._measure_name, measure]].dropna()
+        table = table[list(dict.fromkeys([self._measure_name, measure]))].dropna()
         turned = np.column_stack(
             [orient(str(name), values.to_numpy()) for name, values in table.items()]
         )
@@ -343,7 +352,13 @@ class Frontier(BaseEstimator):
         probability on fresh rows; see `fairfrontier.select`. UnattainableError, a ConfigError, is
         raised where no candidate is within the bounds, or certainly so.
         """
-        asked = read_query(query) if query else read_query(f"max {self._measure_name}")
+        check_is_fitted(self)
+        asked = read_query(query) if query else Query()
+        if confidence is not None and not (0 < confidence < 1 and asked.bounds):
+            raise ConfigError(
+                f"confidence is {confidence!r}, of {len(asked.bounds)} bounds.",
+                "Give a number in (0, 1), and bounds that are to hold.",
+            )
         measure = asked.measure or self._measure_name
         position = self._choose(measure, asked.bounds, confidence)
         candidate = self.candidates_[position]
@@ -351,7 +366,7 @@ class Frontier(BaseEstimator):
         own = self.results_.set_index(NAMED).sort_index().loc[[key]].reset_index(drop=True)
         test = own[own["part"] == "test"].assign(name=lambda rows: name_measures(rows))
         return FrontierModel(
-            candidate, self.classes_, self.attributes_, own, find_passed(asked.bounds, test)
+            candidate, self.classes_, self.features_, own, find_passed(asked.bounds, test)
         )
 
     def plot(self, measure: str, ax: Axes | None = None) -> Axes:
@@ -387,6 +402,8 @@ class Frontier(BaseEstimator):
     def _name_members(self) -> list[tuple[str, Any]]:
         """Return the members with names of their own."""
         listed: dict[str, Any] = {}
+        if isinstance(self.members, str) or not isinstance(self.members, Sequence):
+            raise ConfigError("members is no list.", "Give a list of estimators or methods.")
         for each in self.members:
             name, member = each if isinstance(each, tuple) else (None, each)
             if isinstance(member, str):
@@ -405,8 +422,8 @@ class Frontier(BaseEstimator):
             else:
                 last = member.steps[-1][1] if isinstance(member, Pipeline) else member
                 name = name or type(last).__name__
-            count = sum(known.partition(" #")[0] == name for known in listed)
-            listed[f"{name} #{count + 1}" if count else name] = member
+            free = (f"{name} #{k}" if k > 1 else name for k in range(1, len(listed) + 2))
+            listed[next(each for each in free if each not in listed)] = member
         if not listed:
             raise ConfigError("A frontier needs a member.", "Give estimators or methods.")
         return list(listed.items())
@@ -453,8 +470,8 @@ class Frontier(BaseEstimator):
                 f"sizes are {self.sizes!r}.",
                 f"Give four shares above 0, of {', '.join(PARTS)} rows.",
             )
-        known = SensitiveFeatures.learn(groups)
-        codes, levels = known.number(groups)
+        self.features_ = SensitiveFeatures.learn(groups)
+        codes, levels = self.features_.number(groups)
         weight = unit_weight(sample_weight, len(y))
         left, parts = np.arange(len(y)), {}
         for k, name in enumerate(PARTS):
@@ -489,12 +506,12 @@ class Frontier(BaseEstimator):
         if bounded:
             settings = [
                 (
-                    f"{criterion} of {attribute} within {bound:g}",
+                    f"{criterion} of {attribute} within {float(bound):.12g}",
                     {"attributes": [attribute], "criterion": criterion, "bound": bound},
                 )
                 for attribute in self.attributes_
-                for criterion in self.criteria
-                for bound in self.bounds
+                for criterion in dict.fromkeys(self.criteria)
+                for bound in dict.fromkeys(self.bounds)
                 if bound > 0 and _takes_criterion(member, criterion)
             ]
         fitted = []
@@ -511,6 +528,12 @@ class Frontier(BaseEstimator):
                     f"The member {name} cannot be trained on these rows: {text}",
                     "Give it as a pipeline that encodes what the rows hold.",
                 ) from error
+            if {*np.asarray(estimator.classes_).tolist()} != {*self.classes_.tolist()}:
+                raise ConfigError(
+                    f"The member {name} knows the labels {list(estimator.classes_)}, and the rows "
+                    f"have {self.classes_.tolist()}.",
+                    "Give the labels that it was fitted on.",
+                )
             fitted.append(Candidate(name, setting, estimator, self.classes_[1]))
         return fitted
 
@@ -518,8 +541,14 @@ class Frontier(BaseEstimator):
         """Return an unfitted copy of a member; of a registered method behind an encoder."""
         if not isinstance(member, str):
             model = clone(member)
-            if model.get_params().get("random_state", 0) is None:
-                model.set_params(random_state=self.random_state)
+            known = {} if isinstance(model, FrozenEstimator) else model.get_params()
+            drawn = [
+                name
+                for name, value in known.items()
+                if value is None and name.rpartition("__")[2] == "random_state"
+            ]
+            if drawn:
+                model.set_params(**dict.fromkeys(drawn, self.random_state))
             return model
         return make_pipeline(make_encoder(X), create(member, **parameters))
 
@@ -528,8 +557,10 @@ class Frontier(BaseEstimator):
         last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
         prefix = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
         keywords: dict[str, Any] = {}
-        if not (rows.weight == 1).all():
-            if not has_fit_parameter(last, "sample_weight"):
+        if not (rows.weight == 1).all() and not isinstance(last, FrozenEstimator):
+            taken = inspect.signature(last.fit).parameters.values()
+            passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken)
+            if not passes and not has_fit_parameter(last, "sample_weight"):
                 raise ConfigError(
                     f"The member {name} takes no case weights.", "Leave it out, or the weights."
                 )
@@ -546,9 +577,9 @@ class Frontier(BaseEstimator):
         cut = choose_cut(score, own.y, own.weight, self.objective)
         listed = [replace(version, cut=cut)]
         for attribute in self.attributes_ if not version.setting else ():
-            for criterion in self.criteria:
-                for bound in self.bounds:
-                    setting = f"thresholds by {attribute}, {criterion} within {bound:g}"
+            for criterion in dict.fromkeys(self.criteria):
+                for bound in dict.fromkeys(self.bounds):
+                    setting = f"thresholds by {attribute}, {criterion} within {float(bound):.12g}"
                     rule = GroupThresholds(
                         attributes=[attribute],
                         objective=self.objective,  # type: ignore[arg-type]
@@ -644,8 +675,8 @@ class Frontier(BaseEstimator):
                             if bounds
                             else self._find_unbounded()
                         )
-                    except UnattainableError:
-                        continue  # No model is within it.
+                    except ConfigError:
+                        continue  # No model is within it, or its groups are too small.
                     cost, low, high = self._compare_paired(free, key)
                     rows.append(
                         {
@@ -709,13 +740,20 @@ def make_encoder(X: Any) -> ColumnTransformer:
     Text, categories and booleans become columns of 0 and 1, with none for unseen levels; numbers
     are standardised, and missing ones are medians.
     """
+    if issparse(X):
+        raise ConfigError(
+            "Registered methods are given a sparse matrix.",
+            "Give dense columns, or an estimator that takes it.",
+        )
     frame = nw.from_native(X, eager_only=True, pass_through=True)
-    numeric: list[Any]
-    if isinstance(frame, nw.DataFrame):
-        numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
-        other = [name for name in frame.columns if name not in numeric]
-    else:
-        numeric, other = [*range(np.asarray(X).shape[1])], []
+    named = isinstance(frame, nw.DataFrame) and all(isinstance(n, str) for n in frame.columns)
+    if not isinstance(frame, nw.DataFrame):
+        frame = nw.from_native(pd.DataFrame(np.asarray(X)).infer_objects(), eager_only=True)
+    # Numbers are positions, whatever the columns are called.
+    keys: list[Any] = frame.columns if named else [*range(len(frame.columns))]
+    kinds = dict(zip(keys, frame.schema.dtypes(), strict=True))
+    numeric = [key for key, kind in kinds.items() if kind.is_numeric()]
+    other = [key for key in keys if key not in numeric]
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     return ColumnTransformer([("levels", one_hot, other), ("numbers", numbers, numeric)])

@@ -78,11 +78,14 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(self, *args, **keywords)
         if function.__name__ == "fit":
             self.__dict__.pop(FEATURES, None)
-        if FEATURES not in vars(self) and is_coded(given):
+        true = keywords.get(TRUE)
+        plain = is_coded(given) and (true is None or is_coded(true))
+        if FEATURES not in vars(self) and plain:
             return function(self, *args, **keywords)
         if function.__name__ == "fit":
             self.sensitive_features_in_ = SensitiveFeatures.learn(given)
-        known = vars(self).get(FEATURES) or SensitiveFeatures.learn(given)
+        # A fit on codes has no levels: those of later rows are not theirs.
+        known = vars(self).get(FEATURES) or SensitiveFeatures.learn(given).forget_levels()
         unseen = bool(getattr(self, "takes_unseen", False))
         for keyword in (SENSITIVE, TRUE):
             if keywords.get(keyword) is not None:

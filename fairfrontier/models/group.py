@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -90,6 +90,10 @@ class SensitiveFeatures:
         """Return what a saved model's file states."""
         return cls(tuple(names), tuple(None if own is None else tuple(own) for own in levels))
 
+    def forget_levels(self) -> Self:
+        """Return the same columns as codes, which text is none of."""
+        return replace(self, levels=(None,) * len(self.levels))
+
     def code(self, given: Any, *, unseen: bool = False) -> Codes:
         """Return the codes of the same attributes, int64 (n_samples, n_attributes).
 
@@ -148,7 +152,7 @@ def frame_features(given: Any, names: Sequence[str] = ()) -> pd.DataFrame:
     """
     columns = _list_columns(given)
     named = {
-        f"sensitive_feature_{k}" if name is None else name: column.reset_index(drop=True)
+        f"sensitive_feature_{k}" if name is None else name: column
         for k, (name, column) in enumerate(columns)
     }
     if lacking := [name for name in names if name not in named]:
@@ -162,24 +166,38 @@ def frame_features(given: Any, names: Sequence[str] = ()) -> pd.DataFrame:
 def _list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
     """Return the columns of sensitive features, with their names where they have one."""
     if isinstance(given, Mapping):
-        given = pd.DataFrame(given)
+        # Rows are in their order, whatever index a series has.
+        listed = [(str(name), _as_series(values)) for name, values in given.items()]
+        if len({len(column) for _, column in listed}) != 1:
+            raise InputError(
+                "The sensitive features have different numbers of rows, or are none.",
+                "Give every name one value per row.",
+            )
+        return [*listed]
     frame = nw.from_native(given, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(frame, nw.Series):
-        return [(None if frame.name is None else str(frame.name) or None, frame.to_pandas())]
+        name = None if frame.name is None else str(frame.name) or None
+        return [(name, _as_series(frame.to_pandas()))]
     if isinstance(frame, nw.DataFrame):
-        return [(str(column.name), column.to_pandas()) for column in frame.iter_columns()]
+        return [(str(each.name), _as_series(each.to_pandas())) for each in frame.iter_columns()]
     table = np.asarray(to_numpy(given))
     if table.ndim not in (1, 2):
         raise InputError(
             f"The sensitive features have the shape {table.shape}.",
             "Give one value per row, or a column for each attribute.",
         )
-    # An array of objects may hold columns of several types.
-    columns = table.reshape(len(table), -1).T
-    return [
-        (None, pd.Series(column.tolist() if table.dtype == object else column))
-        for column in columns
-    ]
+    return [(None, _as_series(column)) for column in table.reshape(len(table), -1).T]
+
+
+def _as_series(values: Any) -> pd.Series:
+    """Return a column with rows from 0, with its type where its cells are objects of one."""
+    if np.ndim(values) != 1:
+        raise InputError("A sensitive feature is no column.", "Give one value per row.")
+    column = pd.Series(values).reset_index(drop=True)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        plain = all(isinstance(level, str | int) for level in column.cat.categories.tolist())
+        return column if plain else column.cat.rename_categories(str)
+    return pd.Series(column.tolist()) if column.dtype == object else column
 
 
 def _list_levels(name: str | None, column: pd.Series) -> tuple[Any, ...] | None:
@@ -217,12 +235,13 @@ def _code(
 ) -> np.ndarray:
     """Return the codes of a column among the levels of the fit."""
     own = _list_levels(name, column)
-    if levels is None:
-        if own is None:
-            return column.to_numpy().astype(np.int64)
+    if levels is None and own is None:
+        return column.to_numpy().astype(np.int64)
+    if levels is None or (own is None and isinstance(levels[0], str)):
+        kinds = ("whole numbers", "text") if levels is None else ("text", "whole numbers")
         raise InputError(
-            f"The sensitive feature {name or ''} was numbers in the fit, and is {own[0]!r} here.",
-            "Give the same codes as there.",
+            f"The sensitive feature {name or ''} was {kinds[0]} in the fit, and is {kinds[1]}.",
+            "Give the levels or codes of the fit.",
         )
     codes = pd.Index(levels).get_indexer(pd.Index(column))
     strange = codes < 0

@@ -15,9 +15,16 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import fairfrontier as ff
-from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    InputError,
+    UnattainableError,
+)
 
 GAP = "selection_rate_difference:sex"
 N = 1_500
@@ -181,6 +188,49 @@ def test_what_cannot_be_is_named(members, labels, changes, kind, named):
     frontier = ff.Frontier(members, **changes)
     with pytest.raises(kind, match=named):
         frontier.fit(X, labels, sensitive_features=GROUPS)
+
+
+def test_bounds_that_no_model_keeps_have_no_price():
+    few = GROUPS.assign(rare=np.where(np.arange(N) < 5, "u", "v"))
+    frontier = ff.Frontier([LogisticRegression()], criteria=("parity",), bounds=(0.2, 0.2))
+    frontier.fit(NUMBERS, Y == "repaid", sensitive_features=few)
+    assert len(frontier.candidates_) == 4
+    assert set(frontier.price_["attribute"]) >= {"sex"}
+    with pytest.raises(UnattainableError, match="LogisticRegression"):
+        frontier.select(f"max accuracy subject to {GAP} <= 0.000001")
+    for bad in ({"confidence": 2}, {"query": "max accuracy", "confidence": 0.9}):
+        with pytest.raises(ConfigError, match="confidence"):
+            frontier.select(**bad)
+    model = frontier.select(f"max accuracy subject to {GAP} <= 0.2")
+    assert model.needs_sensitive_features
+    with pytest.raises(InputError, match="'x'"):
+        model.predict(NUMBERS[:1], sensitive_features=few[:1].assign(sex="x"))
+
+
+def test_the_labels_of_a_fitted_member_are_those_of_the_rows():
+    for fitted in (LogisticRegression(), LinearSVC()):
+        member = FrozenEstimator(fitted.fit(NUMBERS, Y == "repaid"))
+        with pytest.raises(ConfigError, match="labels"):
+            ff.Frontier([member], pos_label="repaid").fit(NUMBERS, Y, sensitive_features=GROUPS)
+
+
+def test_costs_are_an_objective():
+    costs = {"costs": {"false_positive": 1, "false_negative": 5}}
+    frontier = ff.Frontier([LogisticRegression()], objective=costs, criteria=("parity",))
+    frontier.fit(NUMBERS, Y == "repaid", sensitive_features=GROUPS)
+    model = frontier.select()
+    wrong = model.predict(NUMBERS) != (Y == "repaid") if not model.setting else None
+    assert wrong is None or wrong.mean() < 0.5
+    assert (frontier.price_["error_cost"] > 0).all()
+
+
+def test_the_same_seed_gives_the_same_frontier():
+    members = [make_pipeline(DecisionTreeClassifier(max_features=1, max_depth=4))]
+    first, second = (
+        ff.Frontier(members, criteria=()).fit(NUMBERS, Y == "repaid", sensitive_features=GROUPS)
+        for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(first.results_, second.results_)
 
 
 def test_predictions_and_weights_that_lack_something_are_refused(frontier):

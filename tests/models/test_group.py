@@ -64,6 +64,36 @@ def test_what_the_fit_did_not_have_is_refused_by_name():
         create("group_thresholds").fit(SCORE, LABEL, sensitive_features=SCORE)
 
 
+def test_codes_and_levels_are_not_taken_for_each_other():
+    codes = (PEOPLE["sex"] == "m").to_numpy().astype(int)
+    one = create("group_thresholds").fit(SCORE, LABEL, sensitive_features=codes)
+    with pytest.raises(InputError, match="whole numbers"):
+        one.predict_proba(SCORE, sensitive_features=PEOPLE["sex"])
+    other = create("group_thresholds", unseen="pooled").fit(
+        SCORE, LABEL, sensitive_features=PEOPLE["sex"]
+    )
+    with pytest.raises(InputError, match="whole numbers"):
+        other.predict_proba(SCORE, sensitive_features=codes)
+
+
+def test_rows_are_in_their_order_whatever_the_index():
+    turned = PEOPLE["sex"].set_axis(np.arange(N)[::-1])
+    known = SensitiveFeatures.learn(PEOPLE[["sex", "member"]])
+    wanted = known.code(PEOPLE)
+    assert np.array_equal(known.code({"sex": turned, "member": PEOPLE["member"]}), wanted)
+    for wrong in ({"sex": "f"}, {"sex": ["f"], "member": [True, False]}, {}):
+        with pytest.raises(InputError):
+            SensitiveFeatures.learn(wrong)
+
+
+def test_bands_are_levels_that_can_be_saved(tmp_path):
+    bands = pd.cut(SCORE, [-1, 0.5, 2])
+    rule = create("group_thresholds").fit(SCORE, LABEL, sensitive_features={"band": bands})
+    loaded = load_model(rule.save(tmp_path / "rule"))
+    decided = rule.predict_proba(SCORE, sensitive_features={"band": bands})
+    assert np.array_equal(loaded.predict_proba(SCORE, sensitive_features={"band": bands}), decided)
+
+
 def test_a_group_that_lacks_a_label_is_named():
     alone = PEOPLE["sex"].where(PEOPLE.index > 0, "x").where(PEOPLE.index != 1, "f")
     with pytest.raises(InputError, match="sex=x"):
