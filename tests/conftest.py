@@ -47,8 +47,8 @@ PRODUCTS = (
     "tests/papers/rival/test_threshold_descent.py",
     "tests/models/regression/",
 )
-# Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, and
-# what scikit-learn checks of every estimator, which takes long: marked once.
+# Whole runs and processes, servers, rows in blocks, folders of files, crafted ones, pictures, draws
+# against fairlearn, and what scikit-learn checks of every estimator, which takes long: marked once.
 PROCESSES = (
     "tests/auditing/test_subject.py",
     "tests/benchmarks/",
@@ -69,6 +69,8 @@ PROCESSES = (
     "tests/flows/test_audit.py",
     "tests/flows/test_debias.py",
     "tests/flows/test_monitor.py",
+    "tests/metrics/test_frame.py",
+    "tests/metrics/test_grouped.py",
     "tests/flows/test_reproduce.py",
     "tests/fuzz/",
     "tests/deployment/test_monitoring.py",
