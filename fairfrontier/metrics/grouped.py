@@ -22,10 +22,10 @@ from fairfrontier.metrics.statistic.interval import (
     widen,
 )
 from fairfrontier.metrics.verb import find_lack, tabulate
+from fairfrontier.models.group import list_columns
 from fairfrontier.models.prediction import Prediction, task_of
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.prepare.table.column import MISSING_LEVEL, encode_levels, sort_levels
-from fairfrontier.prepare.table.frame import make_frame, to_arrow
 from fairfrontier.runtime.errors import ConfigError, InputError
 
 Function = Callable[..., Any]
@@ -68,20 +68,10 @@ class _Rows:
 
 def _encode(features: Any, base: str, n_rows: int) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
     """Return the codes and levels of every column of features of any kind, by its name."""
-    if isinstance(features, Mapping):
-        features = pd.DataFrame(dict(features))
-    elif hasattr(features, "columns") and not isinstance(features, pd.DataFrame):
-        features = make_frame(to_arrow(features))
-    if isinstance(features, pd.DataFrame):
-        columns = {str(name): features.iloc[:, i] for i, name in enumerate(features.columns)}
-    else:
-        name = getattr(features, "name", None)
-        array = features if isinstance(features, pd.Series) else np.asarray(features, dtype=object)
-        listed = [array] if array.ndim == 1 else list(array.T)
-        columns = {
-            f"{base}_{i}" if name in (None, "") else str(name): pd.Series(each)
-            for i, each in enumerate(listed)
-        }
+    columns = {
+        f"{base}_{i}" if name is None else name: column
+        for i, (name, column) in enumerate(list_columns(features))
+    }
     encoded = {}
     for name, column in columns.items():
         if len(column) != n_rows:

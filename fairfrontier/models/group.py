@@ -78,7 +78,7 @@ class SensitiveFeatures:
         lists of shape (n_samples,) or (n_samples, n_attributes). InputError is raised for missing
         values and for fractions, which have to be named or put into bands first.
         """
-        columns = _list_columns(given)
+        columns = list_columns(given)
         names = tuple(name for name, _ in columns if name is not None)
         return cls(
             names if len(names) == len(columns) else (),
@@ -100,7 +100,7 @@ class SensitiveFeatures:
         Columns with names are found by them, in any order and beside others. A level that the fit
         did not have is an InputError, or has a code of its own where ``unseen`` ones are decided.
         """
-        columns = _list_columns(given)
+        columns = list_columns(given)
         found = dict(columns)
         if self.names and found.keys() >= set(self.names):
             columns = [(name, found[name]) for name in self.names]
@@ -150,7 +150,7 @@ def frame_features(given: Any, names: Sequence[str] = ()) -> pd.DataFrame:
 
     Columns without names are called ``sensitive_feature_0`` and so on.
     """
-    columns = _list_columns(given)
+    columns = list_columns(given)
     named = {
         f"sensitive_feature_{k}" if name is None else name: column
         for k, (name, column) in enumerate(columns)
@@ -163,7 +163,7 @@ def frame_features(given: Any, names: Sequence[str] = ()) -> pd.DataFrame:
     return pd.DataFrame({name: named[name] for name in names or named})
 
 
-def _list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
+def list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
     """Return the columns of sensitive features, with their names where they have one."""
     if isinstance(given, Mapping):
         # Rows are in their order, whatever index a series has.
@@ -174,7 +174,12 @@ def _list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
                 "Give every name one value per row.",
             )
         return [*listed]
-    frame = nw.from_native(given, allow_series=True, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(given, allow_series=True, eager_only=True, pass_through=True)
+    except nw.exceptions.NarwhalsError as error:
+        raise InputError(
+            f"The sensitive features are no table: {error}.", "Give every column a name of its own."
+        ) from error
     if isinstance(frame, nw.Series):
         name = None if frame.name is None else str(frame.name) or None
         return [(name, _as_series(frame.to_pandas()))]

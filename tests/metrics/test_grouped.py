@@ -309,3 +309,15 @@ def test_what_cannot_be_measured_is_refused(change, error):
     }
     with pytest.raises(error):
         by_group(keywords.pop("y"), keywords.pop("decision"), **keywords)
+
+
+def test_rows_are_in_their_order_whatever_index_a_series_has():
+    sex = pd.Series(["f", "f", "m", "m"])
+    y, decided = [1, 0, 1, 0], [1, 1, 1, 0]
+    wanted = by_group(y, decided, sensitive_features={"sex": sex}, measures="selection_rate")
+    for turned in (sex.set_axis([3, 2, 1, 0]), sex.to_frame("sex").set_axis([3, 2, 1, 0])):
+        given = {"sex": turned} if isinstance(turned, pd.Series) else turned
+        found = by_group(y, decided, sensitive_features=given, measures="selection_rate")
+        pd.testing.assert_frame_equal(found, wanted)
+    numbers = by_group(y, decided, sensitive_features=[1, None, 2, 2], measures="selection_rate")
+    assert {"sensitive_feature_0=1", "sensitive_feature_0=missing"} <= set(numbers["group"])
