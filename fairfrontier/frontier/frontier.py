@@ -11,6 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
@@ -23,6 +24,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
+from fairfrontier.metrics.statistic.interval import CONFIDENCE
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.base import Estimator, explaining, unit_weight
 from fairfrontier.models.group import SensitiveFeatures, frame_features
@@ -385,7 +387,7 @@ class Frontier(BaseEstimator):
             ax.plot(rows[measure], rows[self._measure_name], ".", alpha=0.35, label=str(method))
         line = table.loc[chosen, [measure, self._measure_name]].sort_values(measure)
         ax.plot(line[measure], line[self._measure_name], "k-o", markersize=4, label="frontier")
-        best = table.loc[[self._key(self._find_unbounded())]]
+        best = table.loc[[self._find_unbounded()]]
         ax.plot(
             best[measure],
             best[self._measure_name],
@@ -624,9 +626,9 @@ class Frontier(BaseEstimator):
             tables.append(table)
         return tables
 
-    def _key(self, position: int) -> tuple[str, str]:
-        candidate = self.candidates_[position]
-        return candidate.method, candidate.setting
+    @property
+    def _keys(self) -> list[tuple[str, str]]:
+        return [(each.method, each.setting) for each in self.candidates_]
 
     def _rows(self, part: str) -> pd.DataFrame:
         rows = self.results_[self.results_["part"] == part]
@@ -647,20 +649,17 @@ class Frontier(BaseEstimator):
         names = list(dict.fromkeys([measure, *bounds]))
         compared = compare(self._rows("validation"), "validation", names, bounds, confidence)
         key = compared.table.index[choose_best(compared, measure, bounds, confidence)]
-        return [self._key(position) for position in range(len(self.candidates_))].index(key)
+        return self._keys.index(key)
 
-    def _find_unbounded(self) -> int:
-        """Return the position of the best candidate without rule or bound, on validation rows."""
+    def _find_unbounded(self) -> tuple[str, str]:
+        """Return the best candidate without rule or bound, on validation rows, if there is one."""
         values = self._pivot("validation")[self._measure_name]
-        plain = [k for k, each in enumerate(self.candidates_) if not each.setting]
-        if not plain:
-            return self._choose(self._measure_name, {}, None)
-        scores = orient(self._measure_name, np.array([values[self._key(k)] for k in plain]))
-        return plain[int(np.argmax(scores))]
+        plain = [key for key in self._keys if not key[1]] or self._keys
+        return plain[int(np.argmax(orient(self._measure_name, values[plain].to_numpy())))]
 
     def _price(self) -> pd.DataFrame:
         """Return what bounds cost on test rows, against the best model without one."""
-        free = self._key(self._find_unbounded())
+        free = self._find_unbounded()
         table, rows = self._pivot("test"), []
         for attribute in self.attributes_:
             for criterion in self.criteria:
@@ -668,15 +667,13 @@ class Frontier(BaseEstimator):
                 if measure not in table.columns:
                     continue
                 for bound in (None, *PRICED):
-                    bounds = {} if bound is None else {measure: bound}
-                    try:
-                        key = self._key(
-                            self._choose(self._measure_name, bounds, None)
-                            if bounds
-                            else self._find_unbounded()
-                        )
-                    except ConfigError:
-                        continue  # No model is within it, or its groups are too small.
+                    key = free
+                    if bound is not None:
+                        try:
+                            at = self._choose(self._measure_name, {measure: bound}, None)
+                        except ConfigError:
+                            continue  # No model is within it, or its groups are too small.
+                        key = self._keys[at]
                     cost, low, high = self._compare_paired(free, key)
                     rows.append(
                         {
@@ -715,7 +712,8 @@ class Frontier(BaseEstimator):
         right = {each: (self._decided[each] == part.y).astype(float) for each in {free, key}}
         weight = part.weight / part.weight.sum()
         each = gain * (right[free] - right[key])
-        reach = 1.959964 * float(np.sqrt(np.sum(weight**2 * (each - np.sum(weight * each)) ** 2)))
+        spread = np.sqrt(np.sum(weight**2 * (each - np.sum(weight * each)) ** 2))
+        reach = float(ndtri(0.5 + CONFIDENCE / 2) * spread)
         return cost, cost - reach, cost + reach
 
     def _is_cost(self) -> bool:
