@@ -53,6 +53,7 @@ PROCESSES = (
     "tests/auditing/test_subject.py",
     "tests/benchmarks/",
     "tests/deployment/test_bundle.py",
+    "tests/deployment/test_explanation.py",
     "tests/choose/test_choosing.py",
     "tests/choose/test_comparison.py",
     "tests/deployment/test_scoring.py",
@@ -89,7 +90,7 @@ PROCESSES = (
     "tests/models/regression/test_collection.py",
 )
 # Their files share a Prefect server, or studies that take seconds: one process takes such a room.
-TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/papers/")
+TOGETHER = ("tests/flows/", "tests/choose/", "tests/deployment/", "tests/figure/", "tests/papers/")
 # Files that take longest: begun last, one of them would leave the other process without work.
 LONGEST = (
     "tests/flows/",
