@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import fairfrontier as ff
 from fairfrontier.metrics import verb
+from fairfrontier.models.registry import METHODS
+from fairfrontier.similarity.registry import METRICS
 
 FACE = {
+    "FairMetric",
     "Frontier",
     "Study",
     "audit",
@@ -39,6 +44,26 @@ def test_the_public_names_are_there():
         assert callable(getattr(ff, name)), name
     with pytest.raises(AttributeError, match="'lode'"):
         ff.lode  # noqa: B018
+
+
+def test_registered_classes_are_there_as_editors_read_them():
+    names = {
+        cls.__name__: cls
+        for cls in METHODS.all().values()
+        if cls.__module__.startswith("fairfrontier.")
+    } | {learner.__name__: learner for learner in METRICS.all().values()}
+    for name, defined in names.items():
+        assert getattr(ff, name) is defined
+    tree = ast.parse(Path(ff.__file__).read_text())
+    shown = {
+        alias.asname: each.module
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+        if alias.asname == alias.name
+    }
+    assert {name: shown.get(name) for name in names} == ff._list_registered()
+    assert set(dir(ff)) > names.keys()
 
 
 def test_verbs_are_functions_whatever_was_imported():

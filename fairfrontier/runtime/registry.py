@@ -33,7 +33,7 @@ class Registry(Generic[Entry]):
         self.group = group
         self._entries: dict[str, Entry] = {}
         self._origins: dict[str, tuple[str, str]] = {}
-        self._scanned: dict[str, dict[str, list[str]]] = {}
+        self._scanned: dict[str, dict[str, dict[str, str]]] = {}
         self._discovered = False
 
     def add(self, name: str, entry: Entry, source: Any) -> None:
@@ -97,17 +97,28 @@ class Registry(Generic[Entry]):
                 self._load(point, name)
         return self._entries.get(name) or self.all().get(name)
 
-    def _scan(self, package: str) -> dict[str, list[str]]:
-        """Return the modules of a package that register, with the names in their sources."""
+    def definitions(self) -> dict[str, str]:
+        """Return the module of every class and function that ``packages`` register, by its name."""
+        scanned = [each for package in self.packages for each in self._scan(package).items()]
+        return {symbol: module for module, names in scanned for symbol in names.values() if symbol}
+
+    def _scan(self, package: str) -> dict[str, dict[str, str]]:
+        """Return the modules of a package that register, with the names in their sources.
+
+        Each name has what is defined below it, the class or function that it is given to.
+        """
         if package in self._scanned:
             return self._scanned[package]
         found = {}
-        begin = re.compile(rf'^\s*@?{self.decorator}\((?:\s*"(\w+)")?', re.MULTILINE)
+        below = r"(?s:.*?)^(?:class|def) (\w+)"
+        begin = re.compile(
+            rf'^\s*@?{self.decorator}\((?:\s*"(\w+)")?(?:(?={below}))?', re.MULTILINE
+        )
         for spec in _walk(package):
             loader = spec.loader
             source = loader.get_source(spec.name) if isinstance(loader, InspectLoader) else None
             if names := begin.findall(source or ""):
-                found[spec.name] = names
+                found[spec.name] = dict(names)
         self._scanned[package] = found
         return found
 
