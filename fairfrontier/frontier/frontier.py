@@ -24,6 +24,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
+from fairfrontier.frontier.candidate import Candidate, FrontierModel
 from fairfrontier.metrics.statistic.interval import CONFIDENCE
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.base import Estimator, explaining, unit_weight
@@ -64,112 +65,6 @@ MEASURES = (
     "gap_max",
 )
 NAMED = ["method", "setting"]
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A model of the frontier: a fitted member, and the rule that decides from its scores.
-
-    Without a rule the scores are decided at ``cut``. ``positive`` is the estimator's name of the
-    favourable label.
-    """
-
-    method: str
-    setting: str
-    estimator: Any
-    positive: Any
-    cut: float = 0.5
-    rule: GroupThresholds | None = None
-
-    def score(self, X: Any) -> np.ndarray:
-        """Return P(Y = 1 | x), float64 (n_samples,); of a margin m, (1 + m / (1 + |m|)) / 2.
-
-        ConfigError is raised for an estimator with neither, DataError for scores that are no
-        numbers.
-        """
-        if hasattr(self.estimator, "predict_proba"):
-            column = list(self.estimator.classes_).index(self.positive)
-            score = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)[:, column]
-        elif hasattr(self.estimator, "decision_function"):
-            margin = np.asarray(self.estimator.decision_function(X), dtype=np.float64)
-            signed = margin if self.estimator.classes_[1] == self.positive else -margin
-            # Unlike the logistic function it does not saturate.
-            score = 0.5 + 0.5 * signed / (1.0 + np.abs(signed))
-        else:
-            raise ConfigError(
-                f"The member {self.method} has neither predict_proba nor decision_function.",
-                "Thresholds need scores: wrap it in CalibratedClassifierCV, for example.",
-            )
-        if np.isnan(score).any():
-            raise DataError(
-                f"The member {self.method} has no score for {np.isnan(score).sum()} rows.",
-                "Let it handle what those rows hold.",
-            )
-        return score
-
-    def decide(self, score: np.ndarray, groups: pd.DataFrame | None) -> np.ndarray:
-        """Return the decisions on scores, float64 of 0 and 1."""
-        if self.rule is None:
-            return (score >= self.cut).astype(np.float64)
-        return self.rule.predict(score, sensitive_features=groups).astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class FrontierModel:
-    """The model that `Frontier.select` chose; it predicts as scikit-learn's classifiers do.
-
-    Attributes
-    ----------
-    method, setting : str
-        The member, and the rule behind it, empty where there is none.
-    measures_ : DataFrame
-        Its measures on validation and test rows, with 95% intervals.
-    passed_ : DataFrame
-        The bounds asked for that are passed on the test rows, on which nothing was chosen.
-    needs_sensitive_features : bool
-        Whether it asks for the group of a row when it decides.
-    """
-
-    candidate: Candidate
-    classes_: np.ndarray
-    features: SensitiveFeatures
-    measures_: pd.DataFrame
-    passed_: pd.DataFrame
-
-    @property
-    def method(self) -> str:
-        """The member."""
-        return self.candidate.method
-
-    @property
-    def setting(self) -> str:
-        """The rule behind it; empty where its scores are cut."""
-        return self.candidate.setting
-
-    @property
-    def needs_sensitive_features(self) -> bool:
-        """Whether predictions ask for the groups."""
-        return self.candidate.rule is not None
-
-    def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """Return labels, shape (n_samples,); a rule by group needs ``sensitive_features``."""
-        groups = None
-        if self.needs_sensitive_features:
-            if sensitive_features is None:
-                raise InputError(
-                    f"The chosen rule decides by {self.setting}, and no groups were given.",
-                    "Pass sensitive_features=, or select among models that do without.",
-                )
-            groups = frame_features(sensitive_features, self.features.names)
-            # A level that no row of the fit had is refused here, and not pooled.
-            self.features.code(groups)
-        decision = self.candidate.decide(self.candidate.score(X), groups)
-        return np.asarray(self.classes_[decision.astype(np.int64)])
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the member's probabilities, float64 (n_samples, 2), before the rule decides."""
-        score = self.candidate.score(X)
-        return np.column_stack([1.0 - score, score])
 
 
 @dataclass(frozen=True, eq=False)
