@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairfrontier.deployment.monitoring import run_monitor as monitor
     from fairfrontier.deployment.scoring import score
     from fairfrontier.frontier.frontier import Frontier
+    from fairfrontier.frontier.scores import Scores
     from fairfrontier.metrics.verb import evaluate
     from fairfrontier.models.baseline.constant import Constant as Constant
     from fairfrontier.models.baseline.ensemble import Ensemble as Ensemble
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FairMetric",
     "Frontier",
+    "Scores",
     "Study",
     "audit",
     "create",
@@ -90,6 +92,7 @@ _MODULES = {
     "monitor": "fairfrontier.deployment.monitoring:run_monitor",
     "FairMetric": "fairfrontier.similarity.fair_metric",
     "Frontier": "fairfrontier.frontier.frontier",
+    "Scores": "fairfrontier.frontier.scores",
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.models.registry",
     "explain": "fairfrontier.deployment.explanation",

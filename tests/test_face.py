@@ -16,6 +16,7 @@ from fairfrontier.models.registry import METHODS
 from fairfrontier.similarity.registry import METRICS
 
 FACE = {
+    "Scores",
     "FairMetric",
     "Frontier",
     "Study",

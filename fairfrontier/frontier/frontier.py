@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-import inspect
+import base64
+import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
-from scipy.sparse import issparse
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
-from sklearn.compose import ColumnTransformer
-from sklearn.frozen import FrozenEstimator
-from sklearn.impute import SimpleImputer
-from sklearn.model_selection import train_test_split
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
 
 from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
+from fairfrontier.frontier.training import (
+    Fold,
+    Table,
+    Trainer,
+    Trial,
+    list_members,
+    make_folds,
+    measure_objective,
+)
 from fairfrontier.metrics.statistic.interval import CONFIDENCE
 from fairfrontier.metrics.verb import tabulate
-from fairfrontier.models.base import Estimator, explaining, unit_weight
-from fairfrontier.models.group import SensitiveFeatures, frame_features
-from fairfrontier.models.objective import Objective, choose_cut, read_costs
+from fairfrontier.models.base import explaining, unit_weight
+from fairfrontier.models.group import Codes, SensitiveFeatures, frame_features, number_cells
+from fairfrontier.models.objective import Objective, read_costs
 from fairfrontier.models.prediction import Prediction
-from fairfrontier.models.registry import METHODS, create
-from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
+from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PARTS = ("train", "calibration", "validation", "test")
 # What each criterion of the rules bounds, as a measure.
 BOUNDED = {
     "parity": "selection_rate_difference",
@@ -65,68 +64,79 @@ MEASURES = (
     "gap_max",
 )
 NAMED = ["method", "setting"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of one part, as the user gave them, and as measures read them."""
-
-    X: Any
-    groups: pd.DataFrame
-    part: Part
-
-    @property
-    def y(self) -> np.ndarray:
-        return self.part.y
-
-    @property
-    def weight(self) -> np.ndarray:
-        return self.part.weight
+THRESHOLDS = "thresholds by"
+# Of the validation rows: each is decided by rules of the other folds while candidates are compared.
+FOLDS = 3
+# With fewer rows than this beside the test rows, members are trained on folds.
+FEW_ROWS = 2_000
+SHARE = 0.35
 
 
 class Frontier(BaseEstimator):
     """The models worth choosing between, of any classifiers, on arrays or frames.
 
-    Every member is trained on the train rows; behind each stand its best cut and the best
-    thresholds by group (`GroupThresholds`) for every attribute, criterion and bound, fitted on the
-    calibration rows. All are measured on validation rows, on which `select` chooses, and on test
-    rows, on which what was chosen is reported.
+    Every member is trained on the train rows, its parameters searched where it has a space. Behind
+    each stand its best cut and the best thresholds by group (`GroupThresholds`) for every
+    attribute, criterion and bound, fitted on the validation rows. All are measured on these, where
+    `select` chooses, and on test rows, where what was chosen is reported.
 
     Parameters
     ----------
-    members : sequence of str, estimator or (str, estimator)
+    estimators : sequence of str, estimator or (str, estimator)
         Registered methods, classifiers and pipelines of scikit-learn or of anybody who follows it,
-        or these with a name. A fitted one is passed as ``FrozenEstimator``. Registered methods get
-        text and categories in one-hot columns, and numbers standardised. Those with a ``bound``, as
-        ``fair_gbm``, are trained once for each of ``bounds`` and attribute.
+        or these with a name. A fitted one is passed as ``FrozenEstimator``, a column of scores as
+        `Scores`. Registered methods get text and categories in one-hot columns, and numbers
+        standardised. Those with a ``bound``, as ``fair_gbm``, are trained once for each of
+        ``bounds`` and attribute.
     objective : {"accuracy", "balanced_accuracy", "f1"} or {"costs": {...}}
-        What cuts and thresholds maximise, and `select` by default; of costs see `GroupThresholds`.
+        What searches, cuts and thresholds maximise, and `select` by default; of costs see
+        `GroupThresholds`.
     criteria : sequence of str
         Of the thresholds by group: ``parity``, ``equal_opportunity``, ``predictive_equality``,
         ``equalized_odds``.
     bounds : sequence of float
         Largest differences of the criterion's rates between groups.
-    sizes : tuple of four floats
-        Shares of train, calibration, validation and test rows.
+    spaces : mapping of str to mapping, optional
+        Member -> parameter -> distribution (of Optuna, or of ``scipy.stats``) or list of values.
+        Registered methods have spaces of their own, which an empty mapping closes; any other member
+        without a space is one setting.
+    trials : int
+        Settings that are tried in all, shared out among the members with a space.
+    minutes : float, optional
+        In place of ``trials``, how long to search.
+    cv : float, int, splitter or mapping, optional
+        Which rows members are trained on: the share of validation rows beside the test rows; folds,
+        or a splitter of scikit-learn's that makes them, so that every row is a validation row, of
+        members that are then trained on all; or the positions of ``train``, ``validation`` and
+        ``test`` rows. None is .35, or five folds of fewer than 2,000 rows.
+    test_size : float
+        Share of the rows on which nothing is chosen; 0 where `evaluate` is given them.
     minimum : int
         Groups with fewer rows of a part are left out of differences there, and counted in
         ``left_out`` of ``results_``.
     pos_label : optional
         The favourable label; needed where the labels are not 0 and 1, −1 and 1, or false and true.
     random_state : int
-        Of the parts, and of members with a ``random_state`` of None.
+        Of the parts, the search, and members with a ``random_state`` of None.
     n_jobs : int
-        Members that are trained at a time, in threads.
+        Settings that are trained at a time, in threads; −1 is the number of cores. What is found
+        does not depend on it.
 
     Attributes
     ----------
     results_ : DataFrame
-        Tidy: method, setting, part, measure, group, value, n, low, high, left_out.
+        Tidy: method, setting, part, measure, group, value, n, low, high, left_out. On validation
+        rows, thresholds are measured by rules of other folds of them.
     price_ : DataFrame
         What each bound costs, by attribute and measure: the model that validation rows choose, its
         gap and objective on test rows, and by how much it is below the best model without a bound,
-        with a paired 95% interval.
+        with a paired 95% interval. Empty before there are test rows.
     candidates_ : tuple of Candidate
+        Those that no other beats in the objective and every gap, on validation rows, and each
+        member at its best cut.
+    trials_ : DataFrame
+        Settings that were tried: method, setting, objective on validation rows (oriented so that
+        more is better), seconds, parameters.
     parts_ : mapping of str to ndarray of int64
         The positions of the rows of every part.
     classes_ : ndarray of shape (2,)
@@ -143,8 +153,9 @@ class Frontier(BaseEstimator):
 
     Notes
     -----
-    One fit for every member, then O(n log n) for each of 1 + attributes × criteria × bounds rules,
-    and O(n) for each measure. Memory is the rows, and the scores of every member.
+    A fit for every trial and fold, then O(n log n) for each of 1 + attributes × criteria × bounds
+    rules behind the best trial of a member, and O(n) for each measure of the candidates. Memory is
+    the rows, encoded once for registered methods, and the models of ``n_jobs`` trials.
 
     Examples
     --------
@@ -162,22 +173,30 @@ class Frontier(BaseEstimator):
 
     def __init__(
         self,
-        members: Sequence[Any] = ("gbdt",),
+        estimators: Sequence[Any] = ("gbdt",),
         *,
         objective: Objective = "accuracy",
         criteria: Sequence[str] = ("parity", "equalized_odds"),
         bounds: Sequence[float] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15),
-        sizes: tuple[float, float, float, float] = (0.5, 0.2, 0.15, 0.15),
+        spaces: Mapping[str, Mapping[str, Any]] | None = None,
+        trials: int = 40,
+        minutes: float | None = None,
+        cv: Any = None,
+        test_size: float = 0.2,
         minimum: int = 10,
         pos_label: Any = None,
         random_state: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int = -1,
     ) -> None:
-        self.members = members
+        self.estimators = estimators
         self.objective = objective
         self.criteria = criteria
         self.bounds = bounds
-        self.sizes = sizes
+        self.spaces = spaces
+        self.trials = trials
+        self.minutes = minutes
+        self.cv = cv
+        self.test_size = test_size
         self.minimum = minimum
         self.pos_label = pos_label
         self.random_state = random_state
@@ -185,43 +204,80 @@ class Frontier(BaseEstimator):
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None) -> Self:
         """Train, decide and measure on rows X with labels y and their sensitive features."""
-        measure = name_objective(self.objective)
+        self._measure_name = name_objective(self.objective)
         if unknown := [each for each in self.criteria if each not in BOUNDED]:
             raise ConfigError(
                 f"There is no criterion {unknown[0]!r}.", f"Give some of {', '.join(BOUNDED)}."
             )
-        members = self._name_members()
         groups = frame_features(sensitive_features)
-        with_labels = self._code_labels(y)
-        with explaining():
-            check_consistent_length(X, with_labels, groups)
         self.attributes_ = tuple(groups.columns)
-        rows = self._split(X, with_labels, groups, sample_weight)
-        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._train)(name, member, rows["train"]) for name, member in members
+        members = list_members(
+            self.estimators,
+            self.spaces or {},
+            self.attributes_,
+            [*dict.fromkeys(self.criteria)],
+            [*dict.fromkeys(self.bounds)],
         )
-        self.failed_: dict[str, str] = {}
-        found: list[Candidate] = []
-        tables: list[pd.DataFrame] = []
-        self._decided: dict[tuple[str, str], np.ndarray] = {}
-        for versions in trained:
-            for version in versions:
-                scores = {part: version.score(rows[part].X) for part in PARTS[1:]}
-                for candidate in self._list_rules(version, scores["calibration"], rows):
-                    found.append(candidate)
-                    tables += self._measure(candidate, scores, rows, measure)
-        if not found:
+        labels = self._code_labels(y)
+        with explaining():
+            check_consistent_length(X, labels, groups)
+        self.features_ = SensitiveFeatures.learn(groups)
+        codes, self._levels = self.features_.number(groups)
+        table = Table(X, labels, groups, codes, unit_weight(sample_weight, len(labels)))
+        folds, whole = self._divide(table)
+        scored = table.take(self.parts_["validation"])
+        trainer = Trainer(
+            folds,
+            whole,
+            scored,
+            self.classes_,
+            self.objective,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        trained = trainer.search(members, self.trials, self.minutes)
+        self.trials_ = pd.DataFrame(trainer.trials)
+        self.failed_ = trainer.failed
+        if not trained:
             raise ConfigError(
                 "No member has a candidate: methods with a bound need one above 0.",
                 "Give bounds and criteria that they take.",
             )
-        self.candidates_ = tuple(found)
-        self.results_ = pd.concat(tables, ignore_index=True)
-        self._test = rows["test"]
-        self.parts_ = {name: each.part.ids for name, each in rows.items()}
-        self._measure_name = measure
-        self.price_ = self._price()
+        decided = [each for trial in trained for each in self._list_rules(trial, scored)]
+        found = self._sift(decided, scored)
+        self.candidates_ = tuple(candidate for candidate, _, _ in found)
+        part = self._make_part("validation", scored, self.parts_["validation"])
+        self._validation = pd.concat(
+            [self._tabulate(*each, part) for each in found], ignore_index=True
+        )
+        self.results_, self.price_ = self._validation, pd.DataFrame()
+        if len(self.parts_["test"]):
+            self._test(table.take(self.parts_["test"]), self.parts_["test"])
         return self
+
+    def evaluate(
+        self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None
+    ) -> pd.DataFrame:
+        """Measure all candidates on fresh rows, which become the test rows.
+
+        Returns the rows of part ``test`` of ``results_``; ``price_``, `plot` and what `select`
+        reports are of them from now on.
+        """
+        check_is_fitted(self)
+        groups = frame_features(sensitive_features, self.features_.names)
+        labels = np.asarray(y)
+        with explaining():
+            check_consistent_length(X, labels, groups)
+        if unknown := {*labels.tolist()} - {*self.classes_.tolist()}:
+            raise InputError(
+                f"The label {min(unknown, key=str)!r} is none of those of the fit.",
+                f"Give rows of {self.classes_[0]!r} and {self.classes_[1]!r}.",
+            )
+        codes = self._number(groups)
+        coded = (labels == self.classes_[1]).astype(np.int64)
+        rows = Table(X, coded, groups, codes, unit_weight(sample_weight, len(labels)))
+        self._test(rows, np.arange(len(labels)))
+        return self.results_[self.results_["part"] == "test"]
 
     def frontier(self, measure: str, part: str = "validation") -> pd.DataFrame:
         """Return the candidates that none beats in objective and ``measure``, best first.
@@ -230,7 +286,7 @@ class Frontier(BaseEstimator):
         objective and the measure.
         """
         check_is_fitted(self)
-        if part not in PARTS[2:]:
+        if part not in ("validation", "test"):
             raise ConfigError(f"There is no part {part!r}.", "Give validation or test.")
         table = self._pivot(part)
         self._require(measure, table.columns)
@@ -274,6 +330,8 @@ class Frontier(BaseEstimator):
         """
         import matplotlib.pyplot as plt
 
+        if not len(self.price_):
+            raise ConfigError("There are no test rows.", "Pass them to evaluate.")
         table = self._pivot("test")
         self._require(measure, table.columns)
         chosen = self.frontier(measure).set_index(NAMED).index
@@ -296,34 +354,21 @@ class Frontier(BaseEstimator):
         ax.legend(frameon=False)
         return ax
 
-    def _name_members(self) -> list[tuple[str, Any]]:
-        """Return the members with names of their own."""
-        listed: dict[str, Any] = {}
-        if isinstance(self.members, str) or not isinstance(self.members, Sequence):
-            raise ConfigError("members is no list.", "Give a list of estimators or methods.")
-        for each in self.members:
-            name, member = each if isinstance(each, tuple) else (None, each)
-            if isinstance(member, str):
-                method = METHODS.find(member)
-                if "binary" not in method.task or issubclass(method, PostProcessor):
-                    raise ConfigError(
-                        f"The method {member!r} is no classifier of two classes.",
-                        "Rules behind members are the frontier's criteria and bounds.",
-                    )
-                name = name or member
-            elif not hasattr(member, "fit") or isinstance(member, type):
-                raise ConfigError(
-                    f"The member {member!r} is no estimator.",
-                    "Give instances of classifiers, or names of registered methods.",
-                )
-            else:
-                last = member.steps[-1][1] if isinstance(member, Pipeline) else member
-                name = name or type(last).__name__
-            free = (f"{name} #{k}" if k > 1 else name for k in range(1, len(listed) + 2))
-            listed[next(each for each in free if each not in listed)] = member
-        if not listed:
-            raise ConfigError("A frontier needs a member.", "Give estimators or methods.")
-        return list(listed.items())
+    def _repr_html_(self) -> str:
+        """Return the price list and the chart of its first line; before ``fit`` the parameters."""
+        if not len(getattr(self, "price_", ())):
+            return str(super()._repr_html_())
+        import matplotlib.pyplot as plt
+
+        drawn = io.BytesIO()
+        measure = f"{self.price_['measure'].iloc[0]}:{self.price_['attribute'].iloc[0]}"
+        figure, ax = plt.subplots(layout="constrained")
+        self.plot(measure, ax)
+        figure.savefig(drawn, format="png", dpi=90)
+        plt.close(figure)
+        table = self.price_.to_html(index=False, na_rep="", float_format="{:.3f}".format)
+        encoded = base64.b64encode(drawn.getvalue()).decode()
+        return f'{table}<img alt="{measure}" src="data:image/png;base64,{encoded}">'
 
     def _code_labels(self, y: Any) -> np.ndarray:
         """Return codes of the labels, and set ``classes_``, the favourable label last."""
@@ -357,126 +402,99 @@ class Frontier(BaseEstimator):
         self.classes_ = np.array([other, positive], dtype=labels.dtype)
         return np.asarray(labels == positive).astype(np.int64)
 
-    def _split(
-        self, X: Any, y: np.ndarray, groups: pd.DataFrame, sample_weight: Any
-    ) -> dict[str, _Rows]:
-        """Return the parts, drawn at random within the labels."""
-        sizes = np.asarray(self.sizes, dtype=np.float64)
-        if sizes.shape != (len(PARTS),) or not (sizes > 0).all():
-            raise ConfigError(
-                f"sizes are {self.sizes!r}.",
-                f"Give four shares above 0, of {', '.join(PARTS)} rows.",
-            )
-        self.features_ = SensitiveFeatures.learn(groups)
-        codes, levels = self.features_.number(groups)
-        weight = unit_weight(sample_weight, len(y))
-        left, parts = np.arange(len(y)), {}
-        for k, name in enumerate(PARTS):
-            taken = left
-            if k + 1 < len(PARTS):
-                taken, left = train_test_split(
-                    left,
-                    train_size=float(sizes[k] / sizes[k:].sum()),
-                    random_state=self.random_state,
-                    stratify=y[left],
-                )
-            taken = np.sort(taken)
-            part = Part(
-                dataset="the table",
-                name=name,
-                ids=taken,
-                X=np.zeros((len(taken), 1)),
-                y=y[taken],
-                groups=codes[taken],
-                protected=codes[taken].astype(np.float64),
-                weight=weight[taken],
-                attributes=levels,
-                classes=tuple(map(str, self.classes_)),
-            )
-            parts[name] = _Rows(_safe_indexing(X, taken), groups.iloc[taken], part)
-        return parts
-
-    def _train(self, name: str, member: Any, rows: _Rows) -> list[Candidate]:
-        """Return a fitted member, after it those that were trained for a bound."""
-        bounded = isinstance(member, str) and "bound" in METHODS.find(member)().get_params()
-        settings: list[tuple[str, dict[str, Any]]] = [("", {})]
-        if bounded:
-            settings = [
-                (
-                    f"{criterion} of {attribute} within {float(bound):.12g}",
-                    {"attributes": [attribute], "criterion": criterion, "bound": bound},
-                )
-                for attribute in self.attributes_
-                for criterion in dict.fromkeys(self.criteria)
-                for bound in dict.fromkeys(self.bounds)
-                if bound > 0 and _takes_criterion(member, criterion)
-            ]
-        fitted = []
-        for setting, parameters in settings:
-            estimator = self._build(member, parameters, rows.X)
-            keywords = self._list_keywords(name, estimator, rows)
-            try:
-                estimator.fit(rows.X, self.classes_[rows.y], **keywords)
-            except FairfrontierError as error:
-                raise DataError(f"The member {name} failed: {error.fault}", error.mend) from error
-            except (TypeError, ValueError) as error:
-                text = " ".join(str(error).split())
-                raise DataError(
-                    f"The member {name} cannot be trained on these rows: {text}",
-                    "Give it as a pipeline that encodes what the rows hold.",
-                ) from error
-            if {*np.asarray(estimator.classes_).tolist()} != {*self.classes_.tolist()}:
+    def _divide(self, table: Table) -> tuple[list[Fold], Table | None]:
+        """Set ``parts_``; return the folds, and where they are several the rows of the last fit."""
+        rows, cv = np.arange(len(table.y)), self.cv
+        if isinstance(cv, Mapping):
+            self.parts_ = {
+                name: np.asarray(cv.get(name, []), dtype=np.int64)
+                for name in ("train", "validation", "test")
+            }
+            given = np.concatenate([*self.parts_.values()])
+            if len(np.unique(given)) != len(given) or not {*cv} <= {*self.parts_}:
                 raise ConfigError(
-                    f"The member {name} knows the labels {list(estimator.classes_)}, and the rows "
-                    f"have {self.classes_.tolist()}.",
-                    "Give the labels that it was fitted on.",
+                    "The parts of cv overlap, or have other names.",
+                    "Give positions of train, validation and test rows.",
                 )
-            fitted.append(Candidate(name, setting, estimator, self.classes_[1]))
-        return fitted
-
-    def _build(self, member: Any, parameters: Mapping[str, Any], X: Any) -> Any:
-        """Return an unfitted copy of a member; of a registered method behind an encoder."""
-        if not isinstance(member, str):
-            model = clone(member)
-            known = {} if isinstance(model, FrozenEstimator) else model.get_params()
-            drawn = [
-                name
-                for name, value in known.items()
-                if value is None and name.rpartition("__")[2] == "random_state"
+            return self._fold(table, [(self.parts_["train"], self.parts_["validation"])]), None
+        if not 0 <= self.test_size < 1:
+            raise ConfigError(f"test_size is {self.test_size!r}.", "Give a share below 1.")
+        test = rows[:0]
+        if self.test_size:
+            rows, test = self._share_out(rows, table.y, self.test_size)
+        if cv is None:
+            cv = 5 if len(rows) < FEW_ROWS else SHARE
+        if isinstance(cv, float):
+            train, held_out = self._share_out(rows, table.y, cv)
+            self.parts_ = {"train": train, "validation": held_out, "test": test}
+            return self._fold(table, [(train, held_out)]), None
+        if isinstance(cv, int):
+            cv = StratifiedKFold(cv, shuffle=True, random_state=self.random_state)
+        self.parts_ = {"train": rows, "validation": rows, "test": test}
+        with explaining():
+            splits = [
+                (rows[one], rows[other])
+                for one, other in cv.split(np.zeros(len(rows)), table.y[rows])
             ]
-            if drawn:
-                model.set_params(**dict.fromkeys(drawn, self.random_state))
-            return model
-        return make_pipeline(make_encoder(X), create(member, **parameters))
+        folds = self._fold(table, splits)
+        self.parts_["validation"] = np.sort(np.concatenate([held for _, held in splits]))
+        return folds, table.take(rows)
 
-    def _list_keywords(self, name: str, estimator: Any, rows: _Rows) -> dict[str, Any]:
-        """Return what the fit of a member takes beside rows and labels."""
-        last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-        prefix = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
-        keywords: dict[str, Any] = {}
-        if not (rows.weight == 1).all() and not isinstance(last, FrozenEstimator):
-            taken = inspect.signature(last.fit).parameters.values()
-            passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken)
-            if not passes and not has_fit_parameter(last, "sample_weight"):
-                raise ConfigError(
-                    f"The member {name} takes no case weights.", "Leave it out, or the weights."
+    def _fold(self, table: Table, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Fold]:
+        for rows in (each for split in splits for each in split):
+            if len({*table.y[rows].tolist()}) < 2:
+                raise InputError(
+                    f"A part of {len(rows)} rows has one label only.",
+                    "Give more rows, or a cv whose parts have both labels.",
                 )
-            keywords[f"{prefix}sample_weight"] = rows.weight
-        if isinstance(last, Estimator) and "sensitive_features" in last.fit_takes:
-            keywords[f"{prefix}sensitive_features"] = rows.groups
-        return keywords
+        return make_folds(table, splits)
+
+    def _share_out(
+        self, rows: np.ndarray, y: np.ndarray, share: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows that are left and a share of them, drawn within the labels."""
+        with explaining():
+            left, taken = train_test_split(
+                rows, test_size=share, random_state=self.random_state, stratify=y[rows]
+            )
+        return np.sort(left), np.sort(taken)
+
+    def _number(self, groups: pd.DataFrame) -> np.ndarray:
+        """Return the codes of rows among the levels of the fit, from 0."""
+        frame = {name: groups[name].astype(str) for name in self._levels}
+        self.features_.code(groups)  # Refuses levels that the fit had not.
+        return np.column_stack(
+            [pd.Categorical(frame[name], levels).codes for name, levels in self._levels.items()]
+        )
+
+    def _make_part(self, name: str, rows: Table, ids: np.ndarray) -> Part:
+        return Part(
+            dataset="the table",
+            name=name,
+            ids=ids,
+            X=np.zeros((len(ids), 1)),
+            y=rows.y,
+            groups=rows.codes,
+            protected=rows.codes.astype(np.float64),
+            weight=rows.weight,
+            attributes=self._levels,
+            classes=tuple(map(str, self.classes_)),
+        )
 
     def _list_rules(
-        self, version: Candidate, score: np.ndarray, rows: Mapping[str, _Rows]
-    ) -> list[Candidate]:
-        """Return a member at its best cut, and with the thresholds by group behind it."""
-        own = rows["calibration"]
-        cut = choose_cut(score, own.y, own.weight, self.objective)
-        listed = [replace(version, cut=cut)]
+        self, trial: Trial, rows: Table
+    ) -> list[tuple[Candidate, np.ndarray, np.ndarray]]:
+        """Return a member at its best cut, and with the thresholds by group behind it.
+
+        Each with its scores and its decisions on validation rows.
+        """
+        score, version = trial.score, trial.version
+        listed = [(version, score, (score >= version.cut).astype(np.float64))]
+        weight = None if (rows.weight == 1).all() else rows.weight
         for attribute in self.attributes_ if not version.setting else ():
             for criterion in dict.fromkeys(self.criteria):
                 for bound in dict.fromkeys(self.bounds):
-                    setting = f"thresholds by {attribute}, {criterion} within {float(bound):.12g}"
+                    setting = f"{THRESHOLDS} {attribute}, {criterion} within {float(bound):.12g}"
                     rule = GroupThresholds(
                         attributes=[attribute],
                         objective=self.objective,  # type: ignore[arg-type]
@@ -487,39 +505,83 @@ class Frontier(BaseEstimator):
                     )
                     try:
                         rule.fit(
-                            score, own.y, sensitive_features=own.groups, sample_weight=own.weight
+                            score, rows.y, sensitive_features=rows.groups, sample_weight=weight
                         )
+                        decision = self._decide_by_folds(rule, score, rows, weight)
                     except InputError as error:
                         self.failed_[f"{version.method}: {setting}"] = str(error)
                         continue
-                    listed.append(replace(version, setting=setting, rule=rule))
+                    listed.append((replace(version, setting=setting, rule=rule), score, decision))
         return listed
 
-    def _measure(
-        self,
-        candidate: Candidate,
-        scores: Mapping[str, np.ndarray],
-        rows: Mapping[str, _Rows],
-        objective: str,
-    ) -> list[pd.DataFrame]:
-        """Return the measures of a candidate on validation and test rows."""
-        tables = []
-        for part in PARTS[2:]:
-            decision = candidate.decide(scores[part], rows[part].groups)
-            if part == "test":
-                self._decided[candidate.method, candidate.setting] = decision
-            table = tabulate(
-                Prediction(scores[part], decision),
-                rows[part].part,
-                tuple(dict.fromkeys([objective, *MEASURES])),
-                minimum=self.minimum,
-                costs=read_costs(self.objective),
+    def _decide_by_folds(
+        self, rule: GroupThresholds, score: np.ndarray, rows: Table, weight: np.ndarray | None
+    ) -> np.ndarray:
+        """Return decisions on the rows of a rule's fit, each by a rule of other folds."""
+        codes = Codes.of(rows.codes, self.attributes_)
+        column = self.attributes_.index(rule.attributes[0])  # type: ignore[index, arg-type]
+        _, cell = number_cells(np.column_stack([rows.codes[:, column], rows.y]))
+        folds = min(FOLDS, int(np.bincount(cell, rows.weight > 0).min()))
+        if folds < 2:
+            return rule.predict(score, sensitive_features=rows.groups).astype(np.float64)
+        decision = np.empty(len(score))
+        shuffled = StratifiedKFold(folds, shuffle=True, random_state=0)
+        for others, held_out in shuffled.split(cell, cell):
+            part = clone(rule).fit(
+                score[others],
+                rows.y[others],
+                sensitive_features=codes[others],
+                sample_weight=None if weight is None else weight[others],
             )
-            table.insert(0, "part", part)
-            table.insert(0, "setting", candidate.setting)
-            table.insert(0, "method", candidate.method)
-            tables.append(table)
-        return tables
+            decision[held_out] = part.predict(score[held_out], sensitive_features=codes[held_out])
+        return decision
+
+    def _sift(
+        self, decided: Sequence[tuple[Candidate, np.ndarray, np.ndarray]], rows: Table
+    ) -> list[tuple[Candidate, np.ndarray, np.ndarray]]:
+        """Return those that none beats in the objective and a gap, and members at their cuts."""
+        values = [
+            measure_objective(decision, rows.y, rows.weight, self.objective)
+            for _, _, decision in decided
+        ]
+        kept = np.array([not candidate.setting for candidate, _, _ in decided])
+        gaps = np.array([count_gaps(decision, rows, self.minimum) for _, _, decision in decided])
+        for gap in gaps.T:
+            kept |= find_pareto(np.column_stack([values, -gap]))
+        return [each for each, chosen in zip(decided, kept, strict=True) if chosen]
+
+    def _tabulate(
+        self, candidate: Candidate, score: np.ndarray, decision: np.ndarray, part: Part
+    ) -> pd.DataFrame:
+        """Return the measures of a candidate on a part."""
+        table = tabulate(
+            Prediction(score, decision),
+            part,
+            tuple(dict.fromkeys([self._measure_name, *MEASURES])),
+            minimum=self.minimum,
+            costs=read_costs(self.objective),
+        )
+        table.insert(0, "part", part.name)
+        table.insert(0, "setting", candidate.setting)
+        table.insert(0, "method", candidate.method)
+        return table
+
+    def _test(self, rows: Table, ids: np.ndarray) -> None:
+        """Measure all candidates on test rows, and what bounds cost there."""
+        self._part = self._make_part("test", rows, ids)
+        scores: dict[int, np.ndarray] = {}
+        self._decided: dict[tuple[str, str], np.ndarray] = {}
+        tables = [self._validation]
+        for candidate in self.candidates_:
+            key = id(candidate.estimator)
+            if key not in scores:
+                scores[key] = candidate.score(rows.X)
+            score = scores[key]
+            decision = candidate.decide(score, rows.groups)
+            self._decided[candidate.method, candidate.setting] = decision
+            tables.append(self._tabulate(candidate, score, decision, self._part))
+        self.results_ = pd.concat(tables, ignore_index=True)
+        self.price_ = self._price()
 
     @property
     def _keys(self) -> list[tuple[str, str]]:
@@ -542,7 +604,11 @@ class Frontier(BaseEstimator):
     def _choose(self, measure: str, bounds: Mapping[str, float], confidence: float | None) -> int:
         """Return the position of the best candidate within bounds, on validation rows."""
         names = list(dict.fromkeys([measure, *bounds]))
-        compared = compare(self._rows("validation"), "validation", names, bounds, confidence)
+        rows = self._rows("validation")
+        if confidence is None and {*names} <= {*rows["name"]}:
+            rows = rows[rows["name"].isin(names)]
+        fitted = {key for key in self._keys if key[1].startswith(THRESHOLDS)}
+        compared = compare(rows, "validation", names, bounds, confidence, fitted)
         key = compared.table.index[choose_best(compared, measure, bounds, confidence)]
         return self._keys.index(key)
 
@@ -569,7 +635,8 @@ class Frontier(BaseEstimator):
                         except ConfigError:
                             continue  # No model is within it, or its groups are too small.
                         key = self._keys[at]
-                    cost, low, high = self._compare_paired(free, key)
+                    values = table[self._measure_name]
+                    cost, low, high = self._compare_paired(values, free, key)
                     rows.append(
                         {
                             "attribute": attribute,
@@ -587,14 +654,13 @@ class Frontier(BaseEstimator):
         return pd.DataFrame(rows)
 
     def _compare_paired(
-        self, free: tuple[str, str], key: tuple[str, str]
+        self, values: pd.Series, free: tuple[str, str], key: tuple[str, str]
     ) -> tuple[float, float, float]:
         """Return by how much a model is worse than another on test rows, with a 95% interval.
 
         The objective is a mean over the rows but for F1, which is compared by its values alone.
         """
-        part = self._test.part
-        values = self._pivot("test")[self._measure_name]
+        part = self._part
         cost = float((values[free] - values[key]) * (-1 if self._is_cost() else 1))
         if self._measure_name == "f1":
             return cost, np.nan, np.nan
@@ -627,34 +693,23 @@ def name_objective(objective: Objective) -> str:
     return str(objective)
 
 
-def make_encoder(X: Any) -> ColumnTransformer:
-    """Return an unfitted encoder of a frame's or an array's columns as numbers.
+def count_gaps(decision: np.ndarray, rows: Table, minimum: int) -> list[float]:
+    """Return the largest differences of selection, true and false positive rates, by attribute.
 
-    Text, categories and booleans become columns of 0 and 1, with none for unseen levels; numbers
-    are standardised, and missing ones are medians.
+    After these three the larger of the last two; groups of fewer rows are left out.
     """
-    if issparse(X):
-        raise ConfigError(
-            "Registered methods are given a sparse matrix.",
-            "Give dense columns, or an estimator that takes it.",
-        )
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    named = isinstance(frame, nw.DataFrame) and all(isinstance(n, str) for n in frame.columns)
-    if not isinstance(frame, nw.DataFrame):
-        frame = nw.from_native(pd.DataFrame(np.asarray(X)).infer_objects(), eager_only=True)
-    # Numbers are positions, whatever the columns are called.
-    keys: list[Any] = frame.columns if named else [*range(len(frame.columns))]
-    kinds = dict(zip(keys, frame.schema.dtypes(), strict=True))
-    numeric = [key for key, kind in kinds.items() if kind.is_numeric()]
-    other = [key for key in keys if key not in numeric]
-    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
-    return ColumnTransformer([("levels", one_hot, other), ("numbers", numbers, numeric)])
-
-
-def _takes_criterion(method: str, criterion: str) -> bool:
-    try:
-        create(method, criterion=criterion)
-    except ConfigError:
-        return False
-    return True
+    gaps: list[float] = []
+    for code in rows.codes.T:
+        cell = 2 * code + rows.y
+        size = 2 * (int(code.max()) + 1)
+        mass = np.bincount(cell, rows.weight, minlength=size).reshape(-1, 2)
+        chosen = np.bincount(cell, rows.weight * decision, minlength=size).reshape(-1, 2)
+        count = np.bincount(cell, minlength=size).reshape(-1, 2)
+        with np.errstate(invalid="ignore"):
+            selected = chosen.sum(axis=1) / mass.sum(axis=1)
+            rates = np.column_stack([selected, (chosen / mass)[:, ::-1]])
+        few = np.column_stack([count.sum(axis=1), count[:, ::-1]]) < minimum
+        rates[few] = np.nan
+        own = np.fmax.reduce(rates, axis=0) - np.fmin.reduce(rates, axis=0)
+        gaps += [*own.tolist(), float(np.fmax(own[1], own[2]))]
+    return gaps

@@ -486,7 +486,7 @@ class MethodFile(Model):
     )
 
     @classmethod
-    def read(cls, name: str, home: Path) -> Self:
+    def read(cls, name: str, home: Path | None) -> Self:
         """Return the file of a method in the project or the package; empty without one."""
         path = list_names("method", home).get(name)
         return cls(method=name) if path is None else parse(cls, read_yaml(path), path)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.models.baseline.ensemble import explain_refusal
+from fairfrontier.models.space import Sampler
 from fairfrontier.runtime.errors import (
     ClusterError,
     ConfigError,
@@ -45,9 +45,6 @@ from fairfrontier.study.frontier import (
     summarise,
 )
 from fairfrontier.study.resolve import Planned, ResolvedStudy, Resolver, expand_rows
-
-if TYPE_CHECKING:
-    import optuna
 
 
 class InterruptedRun(Exception):  # noqa: N818
@@ -558,7 +555,7 @@ class _Tuner:
         self.told: list[Tuned] = []
         self.shown: SearchedRow | None = None
         self._seed = seed
-        self._sampler: optuna.Study | None = None
+        self._sampler: Sampler | None = None
 
     def ask(self) -> list[Any]:
         """Return at most ``BATCH`` proposals of its share; one in all where nothing is tuned."""
@@ -568,40 +565,26 @@ class _Tuner:
         count = int(min(share - self.asked, BATCH))
         if count <= 0:
             return []
-        first = [] if self.asked else [None]
+        first: list[Any] = [] if self.asked else [(None, {})]
         self.asked += count
         return [*first, *(self._sample() for _ in range(count - len(first)))]
 
     def read(self, proposal: Any) -> dict[str, Any]:
         """Return the parameters of a proposal."""
-        if proposal is None:
-            return {}
-        return {name: self.row.space[name].read(value) for name, value in proposal.params.items()}
+        return {name: self.row.space[name].read(value) for name, value in proposal[1].items()}
 
     def tell(self, proposal: Any, value: float | None) -> None:
         """Record the objective of a proposal; None where it failed."""
-        if proposal is not None:
-            from optuna.trial import TrialState
-
-            failed = {"state": TrialState.FAIL} if value is None else {"values": value}
-            self._sampler.tell(proposal, **failed)  # type: ignore[union-attr]
+        if self._sampler is not None:
+            self._sampler.tell(proposal[0], value)
         if value is not None:
             self.told.append(Tuned(self.row, self.read(proposal), value))
 
     def _sample(self) -> Any:
         if self._sampler is None:
-            with warnings.catch_warnings():
-                # In a notebook its progress bars, which are not used, ask for another package.
-                warnings.simplefilter("ignore")
-                import optuna
-
-            optuna.logging.set_verbosity(optuna.logging.ERROR)
-            sampler = optuna.samplers.TPESampler(
-                seed=self._seed, n_startup_trials=2 * BATCH, multivariate=True, constant_liar=True
-            )
-            self._sampler = optuna.create_study(direction="maximize", sampler=sampler)
-        space = {name: dimension.distribution for name, dimension in self.row.space.items()}
-        return self._sampler.ask(space)
+            space = {name: dimension.distribution for name, dimension in self.row.space.items()}
+            self._sampler = Sampler(space, self._seed)
+        return self._sampler.ask()
 
 
 # Where a search looks: spaces that methods accept, and rows that are left to it.
