@@ -123,7 +123,7 @@ serve: setup  ## start the Prefect server, the deployments and a worker on loopb
 
 lock:  ## resolve the dependencies again (needs uv)
 	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra excel \
-		--extra flows --extra notebook --extra text -o requirements.lock
+		--extra fetch --extra flows --extra notebook --extra papers --extra text -o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
 	$(UV_COMPILE) pyproject.toml --extra docs -c requirements.lock -o requirements-docs.lock
 	for peer in $(PEERS); do \

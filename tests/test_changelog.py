@@ -37,7 +37,7 @@ def test_the_changelog_keeps_its_format():
     assert versions[0] == project["version"]
     papers = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text())["project"]
     assert papers["version"] == versions[0]
-    assert papers["dependencies"] == [f"fairfrontier[cpu]=={versions[0]}"]
+    assert papers["dependencies"] == [f"fairfrontier[cpu,papers]=={versions[0]}"]
     numbers = [tuple(map(int, version.split("."))) for version in versions]
     assert numbers == sorted(set(numbers), reverse=True)
     days = [datetime.date.fromisoformat(date) for date in dates]

@@ -15,6 +15,23 @@ from fairfrontier.metrics import verb
 from fairfrontier.models.registry import METHODS
 from fairfrontier.similarity.registry import METRICS
 
+# As Windows has it: without modules and functions of POSIX, which other libraries do without there.
+WINDOWS = """\
+import importlib, os, pkgutil, signal, sys
+import dask.array, distributed, mlflow, optuna, pandas, pyarrow.dataset, scipy.stats, skops.io
+import httpx, matplotlib.figure, sklearn.ensemble, typer, xgboost
+for name in ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "geteuid", "getuid", "killpg", "setsid", "statvfs", "sysconf", "uname"):
+    delattr(os, name)
+for name in ("SIGHUP", "SIGKILL", "alarm", "pthread_kill", "setitimer"):
+    delattr(signal, name)
+import fairfrontier
+for each in pkgutil.walk_packages(fairfrontier.__path__, "fairfrontier."):
+    importlib.import_module(each.name)
+from fairfrontier.study.run import clear_killed
+clear_killed()
+"""
 FACE = {
     "Scores",
     "FairMetric",
@@ -80,3 +97,9 @@ def test_the_package_is_imported_without_libraries():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) <= {"fairfrontier", *sys.stdlib_module_names}
+
+
+@pytest.mark.once
+def test_every_module_is_imported_without_what_windows_lacks():
+    run = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

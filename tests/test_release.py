@@ -91,3 +91,8 @@ def test_workflows_only_call_what_runs_in_a_checkout():
             assert runs == ["${{ matrix.command }}"]
             uses = [step["uses"] for step in job["steps"] if "uses" in step]
             assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in uses)
+
+
+def test_what_is_locked_agrees():
+    checked = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout

@@ -9,9 +9,12 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is not code: each once in the repository, at the same place below the root.
@@ -21,6 +24,33 @@ SHIPPED = {
     "data/raw/german.*",
 }
 STUDY = "fairfrontier/project/conf/studies/german.yaml"
+# Brought by extras alone.
+OPTIONAL = {"cryptography", "dask", "distributed", "fairlearn", "httpx", "pip", "psutil"}
+FAR = f"""\
+dataset: far
+source:
+  format: csv
+  path: {{sha256: {"a" * 64}, sources: [{{url: "https://nowhere.invalid/far.csv"}}]}}
+label: {{column: y, positive: 1}}
+features: {{numeric: [x]}}
+split: {{kind: random, train: 0.5, test: 0.5}}
+"""
+# Every module but that of downloads; and a frontier of arrays, whose table is left as a file.
+FRONTIER = """\
+import importlib, pkgutil
+import numpy as np, pandas as pd
+import fairfrontier as ff
+for each in pkgutil.walk_packages(ff.__path__, "fairfrontier."):
+    if each.name != "fairfrontier.prepare.source.download":
+        importlib.import_module(each.name)
+draw = np.random.default_rng(0)
+table = pd.DataFrame({"income": draw.normal(size=400), "sex": draw.choice(["f", "m"], 400)})
+table["repaid"] = (table["income"] + (table["sex"] == "m") + draw.normal(size=400) > 0).astype(int)
+table.to_csv("loans.csv", index=False)
+frontier = ff.Frontier(["linear", "gbdt"])
+frontier.fit(table[["income"]], table["repaid"], sensitive_features=table[["sex"]])
+assert len(frontier.results_)
+"""
 
 
 def build(project: Path, folder: Path, umask: int = -1) -> tuple[Path, Path]:
@@ -96,15 +126,38 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
     )
 
 
+def find_required(requirements: Iterable[str], extras: Iterable[str]) -> dict[str, Distribution]:
+    """Return what is installed with requirements under some extras, and for their own, by name."""
+    found: dict[str, Distribution] = {}
+    asked = set()
+    waiting = [(Requirement(text), extra) for text in requirements for extra in ("", *extras)]
+    while waiting:
+        each, extra = waiting.pop()
+        name, wanted = each.name.lower().replace("_", "-"), frozenset(each.extras)
+        holds = each.marker is None or each.marker.evaluate({"extra": extra})
+        if holds and (name, wanted) not in asked:
+            asked.add((name, wanted))
+            found[name] = distribution(name)
+            below = map(Requirement, found[name].requires or ())
+            waiting += [(one, of) for one in below for of in ("", *wanted)]
+    return found
+
+
 @pytest.mark.once
-def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
+def test_the_wheel_works_in_an_empty_folder_with_what_it_requires_alone(wheel, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "site", format="zip")
     (tmp_path / "empty").mkdir()
-    # What is installed here, but for this checkout.
+    (metadata,) = (tmp_path / "site").glob("*.dist-info")
+    required = find_required(PathDistribution(metadata).requires or (), ["cpu"])
+    assert {"numpy", "pandas", "xgboost-cpu"} <= required.keys()
+    assert not required.keys() & OPTIONAL
+    purelib = Path(sysconfig.get_path("purelib"))
     (tmp_path / "others").mkdir()
-    for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if "fairfrontier" not in path.name:
-            (tmp_path / "others" / path.name).symlink_to(path)
+    for each in required.values():
+        for top in {file.parts[0] for file in each.files or ()} - {"..", "__pycache__"}:
+            link = tmp_path / "others" / top
+            if not link.exists():
+                link.symlink_to(purelib / top)
     paths = os.pathsep.join([str(tmp_path / "site"), str(tmp_path / "others")])
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
@@ -138,6 +191,19 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
         "dataset: german\nmethods: {linear: {}}\nfrontier: {fairness: ['gap_rms:age']}\nseeds: 1\n"
     )
     (tmp_path / "empty" / "small.yaml").write_text(small)
+    (tmp_path / "empty" / "reduced.yaml").write_text(small.replace("linear", "reductions"))
+    datasets = tmp_path / "empty" / "conf" / "datasets"
+    datasets.mkdir(parents=True)
+    (datasets / "far.yaml").write_text(FAR)
+    # Who asks for what an extra brings is told its name.
+    for words, extra in (
+        (("run", "small.yaml", "--cluster", "local"), "dask"),
+        (("prepare", "far"), "fetch"),
+        (("run", "reduced.yaml"), "papers"),
+    ):
+        lacking = call("-m", "fairfrontier", *words)
+        assert lacking.returncode == 2, lacking.stdout + lacking.stderr
+        assert f"fairfrontier[{extra}]" in lacking.stderr
     ran = call("-m", "fairfrontier", "run", "small.yaml", "--cluster", "inline")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     study = (ROOT / "conf" / "studies" / "german.yaml").read_text()
@@ -145,6 +211,19 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
     refused = call("-m", "fairfrontier", "run", "held.yaml")
     assert refused.returncode == 2
     assert "fairfrontier-papers" in refused.stderr
+    # The whole way of a table of one's own.
+    fitted = call("-c", FRONTIER)
+    assert fitted.returncode == 0, fitted.stderr
+    for words in (
+        ("init", "loans.csv", "--label", "repaid", "--protected", "sex"),
+        ("run", "loans"),
+        ("select", "loans"),
+        ("score", "data/results/loans/choice/bundle", "loans.csv"),
+        ("audit", "loans.csv", "--decisions", "repaid", "--groups", "sex"),
+        ("doctor",),
+    ):
+        done = call("-m", "fairfrontier", *words)
+        assert done.returncode == 0, (words, done.stdout + done.stderr)
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def _check_libraries() -> Iterator[Finding]:
     faults = [finding for each in needed if (finding := _check_library(each)) is not None]
     yield from faults
     if not faults:
-        names = ("numpy", "pandas", "scikit-learn", "scipy", "pyarrow", "dask")
+        names = ("numpy", "pandas", "scikit-learn", "scipy", "pyarrow")
         shown = ", ".join(f"{name} {metadata.version(name)}" for name in names)
         yield Finding("libraries", "ok", f"all {len(needed)} can be imported: {shown}, …")
 
@@ -218,11 +218,10 @@ def _check_device() -> Iterator[Finding]:
 
 
 def _check_memory() -> Iterator[Finding]:
-    from fairfrontier.runtime.cluster.executor import count_memory
+    from fairfrontier.runtime.cluster.executor import count_memory, count_physical_memory
     from fairfrontier.runtime.thread import count_cores
 
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    usable = count_memory()
+    physical, usable = count_physical_memory(), count_memory()
     limited = f", by the container's limit, of {write_bytes(physical)}"
     found = f"{write_bytes(usable)}{limited if usable < physical else ''}; cores: {count_cores()}"
     yield Finding("memory", "ok", found)

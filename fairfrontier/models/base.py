@@ -138,6 +138,8 @@ class Estimator(BaseEstimator):
     group_parameters : tuple of str
         Parameters that name a group attribute; a name is turned into the column of
         ``sensitive_features``.
+    libraries : tuple of str
+        Distributions that a fit depends on beside those of all methods: parts of its key.
     learner_parameter : str or None
         Parameter that names another registered method, whose source the key of a fit covers, too.
     solvers : Registry or None
@@ -187,6 +189,7 @@ class Estimator(BaseEstimator):
     fit_takes: ClassVar[frozenset[str]] = frozenset()
     predict_needs: ClassVar[frozenset[str]] = frozenset()
     group_parameters: ClassVar[tuple[str, ...]] = ()
+    libraries: ClassVar[tuple[str, ...]] = ()
     learner_parameter: ClassVar[str | None] = None
     solvers: ClassVar[Registry[Any] | None] = None
     randomized: ClassVar[bool] = False

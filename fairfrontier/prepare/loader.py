@@ -58,7 +58,7 @@ from fairfrontier.prepare.table.rows import (
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.cached import cached_by_files
 from fairfrontier.runtime.cluster.executor import count_memory
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest, need
 from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import file_digest
@@ -300,6 +300,7 @@ def load_collection(
     has statistics is gathered on one worker, in the order of the rows in memory: its statistics,
     and all that is encoded by them, are the same bits as in memory.
     """
+    need("dask")
     import dask
     import dask.array as da
     from dask.delayed import delayed

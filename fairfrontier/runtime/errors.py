@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import ClassVar
 
 
@@ -139,7 +140,27 @@ def require(holds: bool, what: str) -> None:
 
 
 # Library -> the extra of this package that installs it; XGBoost has two.
-EXTRAS = {"dask_ml": "dask", "mlflow": "mlflow", "prefect": "flows", "xgboost": "cpu"}
+EXTRAS = {
+    "cryptography": "dask",
+    "dask": "dask",
+    "dask_ml": "dask",
+    "distributed": "dask",
+    "fairlearn": "papers",
+    "httpx": "fetch",
+    "mlflow": "mlflow",
+    "pip": "fetch",
+    "prefect": "flows",
+    "xgboost": "cpu",
+}
+
+
+def need(*modules: str) -> None:
+    """Import optional libraries; raise a ConfigError that names the extra with a missing one."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            raise (explain_missing(error) or error) from None
 
 
 def explain_missing(error: ModuleNotFoundError) -> FairfrontierError | None:

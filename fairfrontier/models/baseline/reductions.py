@@ -7,19 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from fairlearn.reductions import (
-    DemographicParity,
-    EqualizedOdds,
-    ErrorRate,
-    ExponentiatedGradient,
-    FalsePositiveRateParity,
-    GridSearch,
-    TruePositiveRateParity,
-    UtilityParity,
-)
 from sklearn.dummy import DummyClassifier
 
 from fairfrontier.models.base import Classifier
@@ -29,14 +19,19 @@ from fairfrontier.models.objective import Objective, weigh_rows
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import need
 from fairfrontier.runtime.seeds import uniforms
 
-CONSTRAINTS: Mapping[str, type[UtilityParity]] = MappingProxyType(
+if TYPE_CHECKING:
+    from fairlearn.reductions import ExponentiatedGradient, GridSearch, UtilityParity
+
+# fairlearn's classes.
+CONSTRAINTS: Mapping[str, str] = MappingProxyType(
     {
-        "parity": DemographicParity,
-        "equal_opportunity": TruePositiveRateParity,
-        "predictive_equality": FalsePositiveRateParity,
-        "equalized_odds": EqualizedOdds,
+        "parity": "DemographicParity",
+        "equal_opportunity": "TruePositiveRateParity",
+        "predictive_equality": "FalsePositiveRateParity",
+        "equalized_odds": "EqualizedOdds",
     }
 )
 SOLVERS = ("exponentiated_gradient", "grid_search")
@@ -64,6 +59,8 @@ def search_classifiers(
     max_iter: int,
 ) -> GridSearch | ExponentiatedGradient:
     """Return fairlearn's fitted reduction for labels 0 and 1."""
+    from fairlearn.reductions import ExponentiatedGradient, GridSearch
+
     if solver == "grid_search":
         search = GridSearch(learner, constraint, grid_size=grid_size)
     else:
@@ -79,6 +76,8 @@ def choose_classifiers(search: GridSearch | ExponentiatedGradient, budget: float
 
     The grid's is the most accurate within the budget of the constraints, else the nearest to it.
     """
+    from fairlearn.reductions import GridSearch
+
     report: dict[str, Any] = {"oracle_seconds": float(sum(search.oracle_execution_times_))}
     if isinstance(search, GridSearch):
         error = np.array(search.objectives_)
@@ -154,9 +153,10 @@ class Reductions(Classifier):
 
     Notes
     -----
-    One fit of the learner per iteration, and some more; O(n) beside each. fairlearn takes no case
-    weights: tables whose weights differ are refused. When the gradient ends after ``max_iter``
-    iterations, the bound holds up to twice itself and four times the gap only.
+    The extra ``papers`` brings fairlearn, which takes no case weights: tables whose weights differ
+    are refused. One fit of the learner per iteration, and some more; O(n) beside each. When the
+    gradient ends after ``max_iter`` iterations, the bound holds up to twice itself and four times
+    the gap only.
 
     References
     ----------
@@ -165,6 +165,7 @@ class Reductions(Classifier):
     systems. JMLR 24, 2023.
     """
 
+    libraries: ClassVar[tuple[str, ...]] = ("fairlearn",)
     randomized: ClassVar[bool] = True
     weights_are_counts: ClassVar[bool] = False
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
@@ -191,7 +192,8 @@ class Reductions(Classifier):
     random_state: int = 0
 
     def check(self) -> None:
-        """Raise ConfigError for invalid parameters, those of the learner included."""
+        """Raise ConfigError without fairlearn, and for invalid parameters, those of the learner."""
+        need("fairlearn")
         check_bound(self)
         self.check_objective()
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
@@ -215,13 +217,17 @@ class Reductions(Classifier):
         weights; DataError when all rows are in one group.
         """
         self.check()
+        from fairlearn import reductions
+
         X, codes = self.validate_training(X, y, sensitive_features)
         _, group = number_groups(sensitive_features, self.attributes)
-        constraint = CONSTRAINTS[self.criterion](difference_bound=self.bound / 2)
+        constraint = getattr(reductions, CONSTRAINTS[self.criterion])(
+            difference_bound=self.bound / 2
+        )
         gain = weigh_rows(self.objective, codes, np.ones(len(codes))) * len(codes)
         costs = {"fp": gain[codes == 0][0], "fn": gain[codes == 1][0]}
         # Both solvers ask the constraint; the grid search takes no other objective.
-        constraint.default_objective = partial(ErrorRate, costs=costs)
+        constraint.default_objective = partial(reductions.ErrorRate, costs=costs)
         search = search_classifiers(
             self._make_learner(),
             constraint,

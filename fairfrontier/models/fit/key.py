@@ -34,15 +34,7 @@ WITHIN = (
 # Write and read what was fitted, in a ``FORMAT`` that is part of the key.
 WITHOUT = ("fairfrontier.models.persistence",)
 # What the numbers of a fit depend on; a new version of one of them requires a new fit.
-LIBRARIES = (
-    "array-api-compat",
-    "fairlearn",
-    "numpy",
-    "scikit-learn",
-    "scipy",
-    "skops",
-    "xgboost-cpu",
-)
+LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy", "skops", "xgboost-cpu")
 
 
 def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
@@ -71,7 +63,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
         "source": _digest_source(training.__name__, [cls, *_find_named(group, cls)], store),
-        "libraries": _versions(),
+        "libraries": _versions(cls.libraries),
     }
 
 
@@ -150,9 +142,9 @@ def _digest_metric(group: FitGroup, member: Member, store: Store, home: Path) ->
 
 
 @cache
-def _versions() -> dict[str, str]:
+def _versions(further: tuple[str, ...]) -> dict[str, str]:
     versions = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, *further):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

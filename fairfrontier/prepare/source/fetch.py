@@ -27,7 +27,7 @@ from fairfrontier.prepare.config.section import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
 from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
-from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
+from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError, need
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
@@ -231,7 +231,8 @@ def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
 
 
 def _download(url: str, cache: Path, sha256: str, origin: Origin, progress: Progress) -> Path:
-    # httpx takes a tenth of a second to import, and most runs fetch nothing.
+    # It takes a tenth of a second to import, and most runs fetch nothing.
+    need("httpx")
     from fairfrontier.prepare.source.download import download
 
     name = clean_name(urlsplit(url).path)
@@ -335,6 +336,7 @@ def download_wheel(package: str, sha256: str, folder: Path) -> Path:
 
 def _run_pip(command: str, *arguments: str) -> str:
     """Run pip and return its output; -P keeps a pip.py of the current folder out."""
+    need("pip")
     options: Sequence[str] = ("-P", "-m", "pip", command, *WHEEL_ONLY, *arguments)
     with tempfile.TemporaryDirectory(prefix="fairfrontier-pip-") as here:
         done = subprocess.run(  # noqa: S603 - arguments are checked names, and no shell reads them

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, need
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 
@@ -19,6 +19,7 @@ LONGEST = 1e6
 
 def check_memory(value: Any) -> Any:
     """Refuse what Dask does not read as an amount of memory, and amounts below 0."""
+    need("dask")
     from dask.utils import parse_bytes
 
     try:

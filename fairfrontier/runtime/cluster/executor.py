@@ -6,10 +6,12 @@ neighbours, then these sums, and so on: the same bits on any number of workers.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import operator
 import os
+import sys
 import time
 from abc import abstractmethod
 from collections import defaultdict
@@ -18,6 +20,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -508,9 +511,18 @@ def read_columns(client: Client | None, X: Any, **columns: Any) -> list[Any]:
 def count_memory() -> int:
     """Return the memory of this machine, or of the container where that is less, in bytes."""
     limits = [path.read_text().strip() for path in LIMITS if path.is_file()]
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical = count_physical_memory()
     # Without a limit the file says "max", or a number larger than any memory.
     return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
+
+
+def count_physical_memory() -> int:
+    """Return the memory of this machine, in bytes."""
+    if sys.platform == "win32":
+        kibibytes = ctypes.c_ulonglong()
+        ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kibibytes))
+        return kibibytes.value * 2**10
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Scheduler:
@@ -530,8 +542,11 @@ class _Scheduler:
 def computing_on(client: Client | None) -> Iterator[None]:
     """Let a cluster compute Dask's collections, or this process, block by block, without one.
 
-    It holds for all threads of the process.
+    It holds for all threads of the process. Without Dask there are no collections.
     """
+    if client is None and find_spec("dask") is None:
+        yield
+        return
     import dask
 
     settings: dict[str, Any] = {"scheduler": _Scheduler(client) if client else "synchronous"}
@@ -553,10 +568,12 @@ def hold(X: Any) -> Any:
     They are held until `computing_on` is left, and take at most ``SHARE`` of the workers' memory.
     Rows that are not held are read and encoded again at every pass.
     """
+    if not is_collection(X):
+        return X
     import dask
 
     scheduler = dask.config.get("scheduler", None)
-    if not (is_collection(X) and isinstance(scheduler, _Scheduler)):
+    if not isinstance(scheduler, _Scheduler):
         return X
     client = scheduler.client
     held = _HELD.setdefault(client, {})

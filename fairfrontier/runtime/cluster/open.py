@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
-from fairfrontier.runtime.errors import ClusterError, StoreError
+from fairfrontier.runtime.errors import ClusterError, StoreError, need
 from fairfrontier.runtime.thread import count_cores, thread_environment
-from fairfrontier.runtime.writer import drafting, make_private, recover
+from fairfrontier.runtime.writer import drafting, find_user, make_private, recover
 
 
 def make_certificate(folder: Path) -> Any:
@@ -196,7 +196,7 @@ def _watch_workers(client: Any) -> Iterator[None]:
 
 _log = logging.getLogger(__name__)
 # The folder of this user's clusters among the machine's temporary files.
-PRIVATE = f"fairfrontier-{os.getuid()}"
+PRIVATE = f"fairfrontier-{find_user(0)}"
 # Python puts the current folder, which may be anybody's, before the standard library for what it
 # starts as `python -c` and `python -m`, as multiprocessing and Dask do.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
@@ -209,10 +209,12 @@ KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": 1 << 25, "MALLOC_MMAP_THRESHOLD_": 1 <<
 
 
 def can_start_processes() -> bool:
-    """Whether this program can have worker processes, which import its main module again.
+    """Whether Dask is here, and this program can have workers, which import its main module again.
 
     A script would run again in each of them, unless it asks whether it is ``__main__``.
     """
+    if not find_spec("distributed"):
+        return False
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     # A notebook and an interactive Python have no file; nor is a package's __main__ imported again.
@@ -234,15 +236,16 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     Raises
     ------
     ClusterError
-        When a library is missing, a scheduler does not answer, or no worker comes in time.
+        When a scheduler does not answer, or no worker comes in time.
+    ConfigError
+        When a library is missing.
     """
     if config.kind == "inline":
         yield None
         return
+    # What distributed configures as it is imported would go with the settings below.
+    need("dask", "distributed", "cryptography")
     import dask
-
-    # What it configures as it is imported would go with the settings below.
-    import distributed  # noqa: F401
 
     # Its messages about every connection do not belong in a run's terminal; errors are raised.
     for name in ("distributed", "distributed.client", "tornado.application"):
