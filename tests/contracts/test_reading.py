@@ -7,12 +7,17 @@ import gzip
 import io
 import json
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import fairfrontier as ff
 from fairfrontier.deployment.bundle import make_bundle
@@ -26,6 +31,7 @@ from fairfrontier.prepare.table.column import as_levels, clean_typed, parse_numb
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.reader import cut_table, read_names, read_rows
 from fairfrontier.prepare.table.role import DecisionColumns, ScoreColumns, ScoreTable, read_audited
+from fairfrontier.runtime.errors import DataError
 
 N = 60
 NAMES = ["score", "race", "grade", "hired"]
@@ -39,6 +45,7 @@ def write(
     names=NAMES,
     separator=",",
     missing="",
+    races=RACE,
     truth=("False", "True"),
     decimal=".",
     above="",
@@ -61,7 +68,7 @@ def write(
             grade,
             truth[hired == "True"],
         ]
-        for score, race, grade, hired in zip(SCORE, RACE, GRADE, HIRED, strict=True)
+        for score, race, grade, hired in zip(SCORE, races, GRADE, HIRED, strict=True)
     ]
     lines = [separator.join(map(quote, names)) + header_end]
     glue = separator + (" " if quoted == "spaced" else "")
@@ -139,6 +146,22 @@ FORMS = {
 }  # fmt: skip
 
 
+def make_frames(columns):
+    """Return a table as a frame of each library."""
+    return {
+        "pandas": pd.DataFrame(columns),
+        "polars": pl.DataFrame(columns),
+        "arrow": pa.table(columns),
+    }
+
+
+def keep_file(table, folder, name="kept.parquet"):
+    """Return a path for what takes files alone."""
+    if not isinstance(table, Path):
+        write_parquet(to_arrow(table), folder / name, "The frame")
+    return table if isinstance(table, Path) else folder / name
+
+
 @pytest.fixture(params=FORMS)
 def table(request, tmp_path):
     """Return the path of a table, and its names."""
@@ -158,14 +181,18 @@ def stream(path, names, source=None):
     return list(read_rows(path, dict.fromkeys(names, "column"), 7, source))
 
 
+# Two readers begin with what init finds.
+find_raw = lru_cache(maxsize=1)(read_raw)
+
+
 def read_as_init(path, names):
-    frame = read_raw(path).frame
+    frame = find_raw(path).frame
     return {name: (list_levels(frame[name]), parse_numbers(frame[name])) for name in frame}
 
 
 def find_source(path):
     """Return the source that `init` drafts."""
-    raw = read_raw(path)
+    raw = find_raw(path)
     return Source(path={"path": str(path), "skip_rows": raw.skip_rows}, **raw.keys), raw
 
 
@@ -189,7 +216,7 @@ def read_as_audit(path, names):
             codes, levels = batch.column(name).levels()
             cells += [None if levels[code] == "missing" else levels[code] for code in codes]
         numbers = None
-        if name == "score":
+        if name == names[0]:
             numbers = np.concatenate([batch.column(name).numbers() for batch in batches])
         found[name] = (cells, numbers)
     return found
@@ -205,22 +232,73 @@ def read_as_bundle(path, names):
 READERS = [read_as_init, read_as_dask, read_as_audit, read_as_bundle]
 
 
-@pytest.mark.parametrize("read", READERS)
-def test_every_command_reads_the_same(table, read):
+def check_readers(path, names, races):
+    for read in READERS:
+        found = read(path, names)
+        assert list(found) == names, read
+        assert [found[name][0] for name in names[1:]] == [races, GRADE, HIRED], read
+        np.testing.assert_allclose(np.asarray(found[names[0]][1]), SCORE)
+
+
+def test_every_command_reads_the_same(table):
     path, names = table
-    found = read(path, names)
-    assert list(found) == names
-    score, race, grade, hired = (found[name] for name in names)
-    assert race[0] == RACE
-    assert grade[0] == GRADE
-    assert hired[0] == HIRED
-    np.testing.assert_allclose(np.asarray(score[1]), SCORE)
+    check_readers(path, names, RACE)
+
+
+# What a cell of levels means.
+LEVELS = {"": None, "White": "White", "Zoë": "Zoë", "Asian, other": "Asian, other", "1.0": "1",
+          "1": "1", "01": "01", "1E3": "1E3", "x×y": "x×y", "true": "True",
+          "=1+1": "=1+1"}  # fmt: skip
+HEADERS = [NAMES, ["Score", "Race/\nEthnicity", "1", "größe"], ["n", "a b", "a.b", "na"]]
+NOTATIONS = st.fixed_dictionaries(
+    {
+        "separator": st.sampled_from([";", ",", "\t", "|"]),
+        "missing": st.sampled_from(["", "NA", "NULL", "n/a", "#N/A", "?"]),
+        "truth": st.sampled_from([("False", "True"), ("FALSE", "TRUE"), ("false", "true")]),
+        "line": st.sampled_from(["\n", "\r\n"]),
+        "pad": st.sampled_from(["", "  "]),
+        "quoted": st.booleans(),
+        "names": st.sampled_from(HEADERS),
+        "above": st.sampled_from(["", "People of 2020\n\n"]),
+    }
+)
+
+
+@settings(max_examples=8)
+@drawn(notation=NOTATIONS, decimal=st.sampled_from(".,"), bom=st.booleans(), data=st.data())
+def test_drawn_tables_mean_the_same_in_files_and_frames(
+    tmp_path_factory, notation, decimal, bom, data
+):
+    races = data.draw(st.lists(st.sampled_from([*LEVELS]), min_size=N, max_size=N))
+    right = [LEVELS[race] for race in races]
+    decimal = "." if notation["separator"] == "," else decimal
+    names, marks = notation["names"], notation["missing"]
+    text = write(**notation, decimal=decimal, races=[race or None for race in races])
+    folder = tmp_path_factory.mktemp("drawn")
+    path = folder / "t.csv"
+    path.write_bytes(codecs.BOM_UTF8 * bom + text.encode())
+    cells = [list(map(str, SCORE)), [race or marks for race in races], GRADE, HIRED]
+    columns = dict(zip(names, cells, strict=True))
+    tables = [path]
+    for library, frame in make_frames(columns).items():
+        tables.append(keep_file(frame, folder, f"{library}.parquet"))
+        assert list_levels(read_raw(frame).frame[names[1]]) == right
+    for table in tables:
+        check_readers(table, names, right)
 
 
 @pytest.mark.parametrize("missing", [None, ("NULL",), ("9", "NA")])
-def test_what_marks_a_missing_cell_can_be_said(tmp_path, missing):
+@pytest.mark.parametrize("form", ["csv", "pandas", "polars", "arrow"])
+def test_what_marks_a_missing_cell_can_be_said(tmp_path, missing, form):
     path = tmp_path / "t.csv"
     path.write_text("s,g,y\n.1,NA,0\n.2,NULL,1\n.3,9.0,1\n.4,Namibia,0\n")
+    if form != "csv":
+        columns = {
+            "s": [0.1, 0.2, 0.3, 0.4],
+            "g": ["NA", "NULL", "9.0", "Namibia"],
+            "y": [0, 1, 1, 0],
+        }
+        path = keep_file(make_frames(columns)[form], tmp_path)
     columns = ScoreColumns("s", ("g",), "y", missing=missing)
     (batch,) = ScoreTable(path, columns).batches()
     found = [batch.levels[code][0] for code in batch.cell]
@@ -234,10 +312,32 @@ def test_what_marks_a_missing_cell_can_be_said(tmp_path, missing):
     assert len(audited.attributes["g"]) == len(set(found))
 
 
+TEXT = {"score": list(map(str, SCORE)), "race": RACE, "grade": GRADE, "hired": HIRED}
+MARKED = TEXT | {"race": ["NA " if race is None else f" {race}" for race in RACE]}
+TYPED = FRAME.astype(object).where(FRAME.notna(), None).to_dict("list")
+# Frames as libraries make them: with types, of text alone, with marks, of categories.
+FRAMES = {
+    f"{kind}-{library}": frame
+    for kind, columns in {"typed": TYPED, "text": TEXT, "marked": MARKED}.items()
+    for library, frame in make_frames(columns).items()
+}
+FRAMES |= {
+    "categories-pandas": FRAME.astype(dict.fromkeys(NAMES[1:], "category")),
+    "nullable-pandas": FRAME.convert_dtypes(),
+    "categories-polars": FRAMES["text-polars"].cast(
+        {"race": pl.Categorical, "hired": pl.Enum(["False", "True"])}
+    ),
+    "categories-arrow": pa.table(
+        {
+            name: pa.array(cells).dictionary_encode() if name != "score" else cells
+            for name, cells in TYPED.items()
+        }
+    ),
+}
 # Forms that every verb reads, frames among them.
 VERBS = ["plain.csv", "null.csv", "padded-cells.csv", "upper.csv", "german.csv", "tab.tsv",
          "title-of-sheet.csv", "windows.csv", "trailing-both.csv", "packed.csv.gz", "packed.zip",
-         "sheet.xlsx", "parquet", "pandas", "polars", "arrow"]  # fmt: skip
+         "sheet.xlsx", "parquet", *FRAMES]  # fmt: skip
 DATASET = """\
 dataset: people
 source: SOURCE
@@ -266,10 +366,8 @@ def bundle(tmp_path_factory):
 def given(request, tmp_path):
     """Return a table as users have it: the path of a file, or a frame."""
     form = request.param
-    if form == "polars":
-        return pytest.importorskip("polars").DataFrame(pa.table(FRAME))
-    if form in ("pandas", "arrow"):
-        return {"pandas": FRAME, "arrow": pa.Table.from_pandas(FRAME)}[form]
+    if form in FRAMES:
+        return FRAMES[form]
     path = tmp_path / form
     if form == "parquet":
         FRAME.to_parquet(path)
@@ -277,13 +375,6 @@ def given(request, tmp_path):
         content = FORMS[form]
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
-
-
-def keep_file(table, folder):
-    """Return a path for what takes files alone."""
-    if not isinstance(table, Path):
-        write_parquet(to_arrow(table), folder / "kept.parquet", "The frame")
-    return table if isinstance(table, Path) else folder / "kept.parquet"
 
 
 HIRED_BY_RACE = pd.Series([float(each == "True") for each in HIRED]).groupby(
@@ -338,3 +429,22 @@ def test_bundles_decide_and_explain_the_same_rows(bundle, given, tmp_path):
     pd.testing.assert_frame_equal(values, explain(bundle, FRAME).values, check_index_type=False)
     if not isinstance(given, Path):
         pd.testing.assert_frame_equal(bundle.decide(given), right)
+
+
+RUNS = pa.compute.run_end_encode(pa.array(GRADE))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME.assign(race=[{1}] * N),
+        FRAME.assign(race=[object()] * N),
+        FRAMES["typed-polars"].with_columns(race=pl.lit([1])),
+        FRAMES["typed-polars"].with_columns(race=pl.lit(1, pl.Int128)),
+        FRAMES["typed-arrow"].set_column(1, "race", [[{"a": 1}] * N]),
+        FRAMES["typed-arrow"].set_column(1, "race", RUNS),
+    ],
+)
+def test_a_column_of_a_frame_that_holds_no_levels_is_named(frame):
+    with pytest.raises(DataError, match="The frame: column 'race' "):
+        ff.audit(frame, decisions="hired", groups=["race"], minimum=1)

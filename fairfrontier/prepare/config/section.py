@@ -741,11 +741,10 @@ class Source(Model):
         # Of Parquet only amounts are text, and they may be written anyhow.
         marks = () if self.units else ("decimal", "thousands")
         text = {key: getattr(self, key) for key in ("encoding", *marks)}
-        text["missing"] = self.missing != MISSING_MARKERS
         if self.format == "parquet" and (given := [key for key, value in text.items() if value]):
             raise fault(
                 f"{given[0]} says how text is written, and a parquet file has types",
-                f"Leave out {given[0]}, and write missing cells as nulls.",
+                f"Leave out {given[0]}.",
             )
         if self.format == "whitespace" and not self.columns:
             raise fault("whitespace-separated files have no header: name their columns")

@@ -111,15 +111,21 @@ def _read_parquet(path: Path, name: str) -> RawTable:
 
 
 def _read_amounts(raw: RawTable) -> RawTable:
-    """Return a table of Parquet with amounts that are text as numbers."""
-    frame: pd.DataFrame = raw.frame.select_dtypes(include="str")
-    found = {key: value for key, value in find_marks(frame, typed=True).items() if key != "missing"}
+    """Return a table of Parquet with amounts that are text as numbers, without marked cells."""
+    found = find_marks(raw.frame.select_dtypes(include="str"), typed=True)
     if "units" not in found:
+        found = {key: value for key, value in found.items() if key == "missing"}
+    if not found:
         return raw
-    keys = raw.keys | found
+    keys = raw.keys | _add_markers(found)
     source = parse(Source, {"path": "t.parquet", **keys}, raw.name)
     read = raw.frame.apply(read_column, source=source)
     return replace(raw, frame=read, keys=keys)
+
+
+def _add_markers(marks: dict[str, Any]) -> dict[str, Any]:
+    found = marks.get("missing")
+    return marks | ({"missing": [*MISSING_MARKERS, *found]} if found else {})
 
 
 def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> RawTable:
@@ -136,9 +142,7 @@ def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> R
 def _read_text(path: Path, name: str) -> RawTable:
     with open_text(path) as (stream, _):
         keys, skipped, marks = find_keys(stream.read(), path)
-    if "missing" in marks:
-        marks["missing"] = [*MISSING_MARKERS, *marks["missing"]]
-    keys |= marks
+    keys |= _add_markers(marks)
     source = parse(Source, {"path": str(path), **keys}, path)
     frame = state_form(path, source, skipped).read()
     if frame.empty:

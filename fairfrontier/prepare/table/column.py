@@ -193,12 +193,16 @@ def read_column(column: pd.Series, source: Source) -> pd.Series:
         if is_number(column):
             numbers = column.astype(np.float64)
             whole = pd.api.types.is_integer_dtype(column) and are_merged(numbers)
-            return column if whole else numbers
+            numbers = column if whole else numbers
+            marked = equal_marks(column, source)
+            return numbers.mask(marked) if marked.any() else numbers
         try:
-            read = rewrite_named(as_levels(column), source)
+            levels = as_levels(column)
         except DataError:
             # Most columns of wide tables are not used; those that are will be refused then.
             return column
+        marked = levels.isin(source.missing).to_numpy() | equal_marks(levels, source)
+        read = rewrite_named(levels.mask(marked), source)
         return rewrite_numbers(read, source) if column.name in source.units else read
     is_text = isinstance(column.dtype, pd.StringDtype) and len(column) > MANY
     if not is_text or 2 * column[:MANY].nunique() > MANY:
@@ -207,6 +211,33 @@ def read_column(column: pd.Series, source: Source) -> pd.Series:
     codes, texts = pd.factorize(column)
     made = clean_typed(pd.Series(texts, dtype=column.dtype, name=column.name), source)
     return pd.Series(made.array.take(codes, allow_fill=True), column.index, name=column.name)
+
+
+def mark_missing(rows: pa.RecordBatch, source: Source) -> pa.RecordBatch:
+    """Return rows of a table with types in which the cells that hold a mark are missing."""
+    numbers, _ = _find_marks(source.missing, source.decimal, source.thousands)
+    columns = []
+    for cells in rows.columns:
+        levels = cells.dictionary if pa.types.is_dictionary(cells.type) else cells
+        if levels.type in (pa.string(), pa.large_string(), pa.string_view()):
+            # Of views Arrow computes little.
+            text = levels.cast(pa.large_string())
+            cells, levels = (text, text) if levels is cells else (cells, text)
+            marks = pa.array(source.missing, pa.large_string())
+            marked = pc.is_in(pc.utf8_trim_whitespace(levels), marks)
+        else:
+            marked = pa.repeat(False, len(levels))
+        if numbers:
+            equal = equal_marks(levels.to_pandas(), source)
+            marked = pc.or_(marked, pa.array(equal))
+        if pc.any(marked).as_py():
+            if levels is not cells:
+                places = pc.if_else(marked.take(cells.indices), None, cells.indices)
+                cells = pa.DictionaryArray.from_arrays(places, levels)
+            else:
+                cells = pc.if_else(marked, None, cells)
+        columns.append(cells)
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def unique_levels(column: pd.Series) -> tuple[str, ...]:

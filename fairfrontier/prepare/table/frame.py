@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -152,6 +152,7 @@ NULLABLE = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
 # Half a character and whole numbers beyond 64 bits raise Python's own errors, and decimals of a
 # scale that Parquet lacks an OSError.
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, OSError)
+NO_TYPE = "holds what Arrow has no type for"
 MEND = "Convert that column to numbers or text."
 
 
@@ -178,7 +179,13 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
         frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
         names = list(frame.columns)
     elif hasattr(frame, "__arrow_c_stream__"):
-        frame = pa.RecordBatchReader.from_stream(frame).read_all()
+        try:
+            frame = pa.RecordBatchReader.from_stream(frame).read_all()
+        except UNFIT as error:
+            # Several that are alike have no names yet.
+            names = list(map(str, getattr(frame, "columns", ())))
+            take = lambda name: pa.RecordBatchReader.from_stream(frame[[name]])  # noqa: E731
+            raise _refuse_column("The frame", NO_TYPE, error, names, take) from None
         names = frame.column_names
     else:
         raise DataError(
@@ -194,9 +201,23 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
     try:
         return pa.Table.from_pandas(frame[taken], preserve_index=False)
     except UNFIT as error:
-        raise DataError(
-            f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.", MEND
-        ) from None
+        take = lambda name: pa.Table.from_pandas(frame[[name]])  # noqa: E731
+        raise _refuse_column("The frame", NO_TYPE, error, taken, take) from None
+
+
+def _refuse_column(
+    what: object, reason: str, error: Exception, names: Iterable[str], take: Callable[[str], object]
+) -> DataError:
+    """Return the error for the first of the columns that cannot be taken alone."""
+    where = str(what)
+    for name in names:
+        try:
+            take(name)
+        except UNFIT as own:
+            where, error = f"{what}: column {name!r}", own
+            break
+    said = error.args[0] if error.args else type(error).__name__
+    return DataError(f"{where} {reason}: {str(said).splitlines()[0].rstrip('.')}.", MEND)
 
 
 def to_pandas(frame: Any) -> pd.DataFrame:
@@ -221,9 +242,14 @@ def write_parquet(table: pa.Table, sink: Any, what: object, size: int | None = N
         # With an errno it is an error of the disk.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError(
-            f"{what} cannot be kept as Parquet: {str(error).splitlines()[0]}.", MEND
-        ) from None
+
+        def take(name: str) -> None:
+            # Offsets that lead anywhere are found here.
+            count_bytes(column := table.select([name]))
+            pq.write_table(decode(column), io.BytesIO())
+
+        reason = "cannot be kept as Parquet"
+        raise _refuse_column(what, reason, error, table.column_names, take) from None
 
 
 def decode(table: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fairfrontier.prepare.config.section import MISSING_MARKERS, Source, SourceFile, is_address
 from fairfrontier.prepare.source.archive import GZIP_START, ZIP_START, most_unpacked, refuse_growth
-from fairfrontier.prepare.table.column import Cells, read_column
+from fairfrontier.prepare.table.column import Cells, mark_missing, read_column
 from fairfrontier.prepare.table.frame import PlainParquet, count_bytes, make_frame, read_typed
 from fairfrontier.prepare.table.text import (
     ALWAYS_MISSING,
@@ -329,9 +329,14 @@ def find_form(path: Path, known: Source | None = None, named: Collection[str] = 
         raise refuse_missing(path)
     with reading(path):
         if (typed := _load_typed(path, stamp(path))) is not None:
-            return Form(path, Source(path=str(path), format="parquet"), typed=typed)
+            return Form(path, _source_of_types(path), typed=typed)
         like = "" if known is None else known.model_dump_json(by_alias=True)
         return _find_form(path, stamp(path), like, frozenset(named))
+
+
+def _source_of_types(path: Path) -> Source:
+    missing = (*MISSING_MARKERS, *ALWAYS_MISSING)
+    return Source(path=str(path), format="parquet", missing=missing)
 
 
 @lru_cache(maxsize=64)
@@ -339,7 +344,7 @@ def _find_form(path: Path, _: Stamp, like: str, named: frozenset[str]) -> Form:
     known = Source.model_validate_json(like) if like else None
     with path.open("rb") as file:
         if file.read(4) == b"PAR1":
-            return Form(path, Source(path=str(path), format="parquet"))
+            return Form(path, _source_of_types(path))
     with open_text(path) as (stream, _file):
         start, cut = read_start(stream)
     keys, skipped, marks = find_keys(start, path, known, named, cut=cut)
@@ -497,11 +502,14 @@ def read_rows(
     done = start = 0
     for file in files:
         form = find_form(file, source, used)
-        if missing is not None and form.header is not None:
+        if missing is not None:
             marked = form.source.model_copy(update={"missing": tuple(missing)})
             form = replace(form, source=marked)
         size = file.stat().st_size
         for raw, share in form.batches(list(used), rows, least=2):
+            if form.header is None and source is None:
+                with reading(file):
+                    raw = mark_missing(raw, form.source)
             for first in range(0, raw.num_rows, rows):
                 part = raw.slice(first, rows)
                 numbers = np.arange(start, start + part.num_rows)

@@ -130,8 +130,8 @@ def join_dummies(frame: pd.DataFrame, source: Source, file: Path | str) -> pd.Da
 
 
 MENDS = {
-    "no number": "List it under source.missing (of Parquet, make it null) if it marks a missing "
-    "cell, or use the column as categorical.",
+    "no number": "List it under source.missing if it marks a missing cell, or use the column as "
+    "categorical.",
     "infinite": "Correct the cell, or leave the row out with rows.keep.",
     "too large": f"Models take numbers up to {LARGEST:.3g}: correct it, or write the column "
     "in a larger unit.",

@@ -590,9 +590,8 @@ def find_marks(
 ) -> dict[str, Any]:
     """Return the keys of marks for missing cells, decimals, thousands and units, by columns' cells.
 
-    In a table with types (``typed``) no mark is known, and numbers that are text have a unit.
+    In a table with types (``typed``) numbers that are text have a unit.
     """
-    marked = () if typed else MARKS
     missing: set[str] = set()
     wins: Counter[tuple[str, str]] = Counter()
     # In 1,234 the comma is a decimal one where semicolons separate cells, as a rule.
@@ -608,7 +607,7 @@ def find_marks(
         # Arrow's arrays are slow to go through.
         cells = dict.fromkeys(frame[name].dropna().unique().astype(object))
         missing.update(cell for cell in ALWAYS_MISSING if cell in cells)
-        others = [cell for cell in cells if cell not in marked]
+        others = [cell for cell in cells if cell not in MARKS]
         if not others:
             continue
         numeric = bool(pd.to_numeric(pd.Series(others, dtype="str"), errors="coerce").notna().all())

@@ -81,7 +81,6 @@ def test_the_example_is_valid_and_frozen():
         ("source", {"path": ["a", "b"], "sha256": "0" * 64}, "give one to each"),
         ("source", {"path": "a", "format": "whitespace"}, "have no header"),
         ("source", {"path": "a", "format": "parquet", "columns": ["a"]}, "names its own columns"),
-        ("source", {"path": "a", "format": "parquet", "missing": ["?"]}, "missing says how text"),
         ("source", {"path": "a", "format": "parquet", "decimal": ","}, "decimal says how text"),
         ("source", {"path": "a", "missing": ["NA", False]}, "a mark is a truth value"),
         ("groups.origin", {}, "give either column"),
