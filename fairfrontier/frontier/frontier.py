@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
@@ -202,6 +203,18 @@ class Frontier(BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's tags: members say what rows they take, labels are two."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags(multi_class=False)
+        tags.target_tags.required = tags.no_validation = True
+        # Registered methods are encoded, from dense rows.
+        members = [each[1] if isinstance(each, tuple) else each for each in self.estimators]
+        others = [get_tags(each).input_tags for each in members if not isinstance(each, str)]
+        tags.input_tags.allow_nan = all(each.allow_nan for each in others)
+        tags.input_tags.sparse = len(others) == len(members) and all(e.sparse for e in others)
+        return tags
+
     def fit(self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None) -> Self:
         """Train, decide and measure on rows X with labels y and their sensitive features."""
         self._measure_name = name_objective(self.objective)
@@ -220,9 +233,11 @@ class Frontier(BaseEstimator):
         )
         labels = self._code_labels(y)
         with explaining():
+            validate_data(self, X, skip_check_array=True)
             check_consistent_length(X, labels, groups)
         self.features_ = SensitiveFeatures.learn(groups)
         codes, self._levels = self.features_.number(groups)
+        X = X.tocsr() if issparse(X) else X  # Whose rows can be taken.
         table = Table(X, labels, groups, codes, unit_weight(sample_weight, len(labels)))
         folds, whole = self._divide(table)
         scored = table.take(self.parts_["validation"])
@@ -372,6 +387,10 @@ class Frontier(BaseEstimator):
 
     def _code_labels(self, y: Any) -> np.ndarray:
         """Return codes of the labels, and set ``classes_``, the favourable label last."""
+        if y is None:
+            raise InputError(
+                "Frontier requires y to be passed, but the target y is None.", "Give y."
+            )
         labels = np.asarray(y)
         if labels.ndim != 1 or pd.isna(labels).any():
             raise InputError(

@@ -19,6 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import _num_samples
 
 import fairfrontier as ff
 from fairfrontier.runtime.errors import (
@@ -341,3 +343,23 @@ def test_predictions_and_weights_that_lack_something_are_refused(frontier):
         )
     with pytest.raises(FairfrontierError):
         frontier.select("max accuracy subject to selection_rate_difference:age <= 0.1")
+
+
+class Checked(ff.Frontier):
+    """A frontier whose sensitive features scikit-learn's checks need not know."""
+
+    def fit(self, X, y):
+        turns = np.arange(_num_samples(X)) % 2
+        return super().fit(X, y, sensitive_features=turns)
+
+
+@parametrize_with_checks(
+    [Checked([LogisticRegression()], criteria=("parity",), bounds=(0.1,), cv=2)],
+    expected_failed_checks=lambda _: dict.fromkeys(
+        ("check_estimators_dtypes", "check_fit2d_1feature"),
+        "which of the labels 1 and 2 is favourable has to be said",
+    ),
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_frontier_is_an_estimator_of_scikit_learn(estimator, check):
+    check(estimator)
