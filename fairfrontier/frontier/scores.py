@@ -21,6 +21,8 @@ class Scores(ClassifierMixin, BaseEstimator):
     higher_is_favourable : bool
         Whether higher scores speak for the favourable label. Only their order counts: they may be
         points, deciles, margins or probabilities.
+    pos_label : optional
+        The favourable label; in a frontier its own, else by default the last in ascending order.
 
     Examples
     --------
@@ -30,20 +32,24 @@ class Scores(ClassifierMixin, BaseEstimator):
     [300.0, 720.0]
     """
 
-    def __init__(self, column: str | int = 0, *, higher_is_favourable: bool = True) -> None:
+    def __init__(
+        self, column: str | int = 0, *, higher_is_favourable: bool = True, pos_label: Any = None
+    ) -> None:
         self.column = column
         self.higher_is_favourable = higher_is_favourable
+        self.pos_label = pos_label
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn the labels; the last in ascending order is the favourable one of `Frontier`'s."""
+        """Learn the labels."""
         self._take(X)
         self.classes_ = np.unique(y)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores, float64, shape (n_samples,), turned so that higher is favourable."""
+        """Return the scores, float64 (n_samples,), turned so that higher means the last label."""
+        favourable_last = self.pos_label is None or self.pos_label == self.classes_[-1]
         score = self._take(X)
-        return score if self.higher_is_favourable else -score
+        return score if self.higher_is_favourable == favourable_last else -score
 
     def _take(self, X: Any) -> np.ndarray:
         frame = nw.from_native(X, eager_only=True, pass_through=True)

@@ -24,6 +24,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.frontier.candidate import Candidate
+from fairfrontier.frontier.scores import Scores
 from fairfrontier.models.base import Estimator
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.registry import METHODS, create
@@ -265,6 +266,8 @@ class Trainer:
         model = clone(member.estimator)
         if isinstance(model, FrozenEstimator):
             return model
+        if isinstance(model, Scores):
+            return model.set_params(pos_label=self.classes[1])
         drawn = [
             name
             for name, value in model.get_params().items()
@@ -299,6 +302,11 @@ def list_members(
         versions = _list_versions(estimator, attributes, criteria, bounds)
         bounded = isinstance(estimator, str) and "bound" in METHODS.find(estimator)().get_params()
         space = spaces.get(name)
+        if space and bounded:
+            raise ConfigError(
+                f"The member {name} is trained for every bound, and not searched.",
+                "Leave it out of spaces, or give it as an estimator with a bound of its own.",
+            )
         if space is None and isinstance(estimator, str) and not bounded:
             own = MethodFile.read(estimator, None).space
             space = {key: each.distribution for key, each in own.items() if not each.loose}

@@ -173,14 +173,19 @@ def test_parts_and_test_rows_may_be_the_users():
 
 def test_a_column_of_scores_is_a_member():
     rows = NUMBERS.assign(points=500 - 40 * NUMBERS["income"])
-    scores = ff.Scores("points", higher_is_favourable=False)
     found = [
-        ff.Frontier([("score", member)], criteria=("parity",), bounds=(0.05,))
-        .fit(given, Y == "repaid", sensitive_features=GROUPS)
+        ff.Frontier([("score", member)], criteria=("parity",), bounds=(0.05,), pos_label=favourable)
+        .fit(given, Y, sensitive_features=GROUPS)
         .results_
-        for member, given in ((scores, rows), (ff.Scores(0), NUMBERS.to_numpy()))
+        for member, given, favourable in (
+            (ff.Scores("points", higher_is_favourable=False), rows, "repaid"),
+            (ff.Scores(0), NUMBERS.to_numpy(), "repaid"),
+            (ff.Scores(2), rows.to_numpy(), "default"),
+        )
     ]
-    pd.testing.assert_frame_equal(*found)
+    pd.testing.assert_frame_equal(*found[:2])
+    auc = found[2].query("measure == 'auc' and group == ''")["value"]
+    assert (auc > 0.6).all()
     with pytest.raises(ConfigError, match="'none'"):
         ff.Scores("none").fit(rows, Y)
 
