@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.auditing.debiased import Tally
-from fairfrontier.choose.select import bound_scores
+from fairfrontier.choose.query import bound_scores
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.interval import bonferroni, percentile
 from fairfrontier.metrics.statistic.rate import NAMES, aggregate_rates, compute_rates, count_cells

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.metrics.measure.registry import split_name
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.frontier import list_fits, summarise
 from fairfrontier.study.resolve import Planned
 from papers.claim import (

@@ -103,3 +103,19 @@ def test_the_package_is_imported_without_libraries():
 def test_every_module_is_imported_without_what_windows_lacks():
     run = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_frontier_of_arrays_is_imported_without_yaml_pictures_and_clusters():
+    code = "import sys; from fairfrontier import Frontier; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {
+        "dask",
+        "httpx",
+        "matplotlib",
+        "optuna",
+        "pyarrow.dataset",
+        "pydantic",
+        "xgboost",
+        "yaml",
+    }
+    assert not heavy & set(run.stdout.split())

@@ -41,7 +41,8 @@ from fairfrontier.metrics.statistic.interval import Z, effective_size, wilson
 from fairfrontier.metrics.statistic.rate import Direction, divide
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
-from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, cross, name_cells
+from fairfrontier.prepare.split import cross
+from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, name_cells
 from fairfrontier.report.finding import name_pool
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.text_file import list_rows

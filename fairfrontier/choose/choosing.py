@@ -17,17 +17,8 @@ import pandas as pd
 import yaml
 
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.select import (
-    Choice,
-    Export,
-    MixedChoice,
-    Study,
-    find_passed,
-    prepare_export,
-    read_query,
-    select,
-    write_bounds,
-)
+from fairfrontier.choose.query import find_passed, read_query, write_bounds
+from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
 from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle, judge
 from fairfrontier.deployment.config import ROWS
 from fairfrontier.deployment.explanation import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -15,12 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
 
 from fairfrontier.choose.config import IDEAL, KNEE, read_policy
+from fairfrontier.choose.query import Compared, choose_best, compare, find_passed, name_setting
 from fairfrontier.deployment.bundle import (
     FORMAT,
-    TOLERANCE,
     Bundle,
     ClassifierBundle,
     Mixture,
@@ -31,16 +28,7 @@ from fairfrontier.deployment.bundle import (
     load_chain,
     make_bundle,
 )
-from fairfrontier.metrics.measure.registry import MEASURES
-from fairfrontier.metrics.statistic.interval import (
-    Shares,
-    bonferroni,
-    clopper_pearson,
-    invert_wilson,
-    propagate_imprecision,
-    widen,
-)
-from fairfrontier.metrics.statistic.rate import NAMES, TNR, TPR
+from fairfrontier.metrics.measure.registry import split_name
 from fairfrontier.metrics.verb import evaluate
 from fairfrontier.models.fit.group import KIND
 from fairfrontier.models.prediction import task_of
@@ -50,238 +38,22 @@ from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.table.frame import read_result
 from fairfrontier.prepare.table.rows import read_table
-from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
+from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.kept import MetricRequest, load_metric
-from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import (
-    AGGREGATES,
     KEYS,
     find_pareto,
-    find_rates,
     is_linear,
     is_mixable,
     mix_measure,
     name_measures,
-    orient,
     pivot_measures,
     summarise,
 )
-
-# A choice in words: what is best, subject to which bounds.
-
-EXAMPLE = (
-    "Write it as in: max accuracy subject to selection_rate_difference:sex <= 0.05 and "
-    "consistency:spouse >= 0.95."
-)
-# What is better where: the word of the objective, and the sign of a bound.
-WORDS = {"higher": ("max", ">="), "lower": ("min", "<="), "zero": ("min", "<=")}
-_SIGN = re.compile(r"\s*(<=|>=|≤|≥)\s*")
-_TURN = re.compile(r"\s+(subject\s+to|and)\s+")
-
-
-@dataclass(frozen=True)
-class Query:
-    """What is maximised, or minimised where less is better; the study's objective where None.
-
-    ``bounds`` maps measures, as ``measure`` or ``measure:group``, to least or largest values.
-    """
-
-    measure: str | None = None
-    bounds: Mapping[str, float] = field(default_factory=dict)
-
-
-def read_query(text: str) -> Query:
-    """Read ``max MEASURE subject to MEASURE <= NUMBER and ...``.
-
-    Either half may be left out: the objective is then the study's, or there are no bounds. Whether
-    a bound is a least or a largest value follows from the measure, and has to be said so.
-
-    Raises
-    ------
-    ConfigError
-        Names the word at which the text cannot be read.
-    """
-    clauses = _TURN.split(f" {text.strip()} ")
-    head, rest = clauses[0].strip(), clauses[1:]
-    if head.startswith("subject to"):
-        head, rest = "", ["subject to", head.removeprefix("subject to"), *rest]
-    measure = _read_objective(head, text) if head else None
-    bounds: dict[str, float] = {}
-    for position in range(0, len(rest), 2):
-        turn, clause = " ".join(rest[position].split()), rest[position + 1].strip()
-        if (turn == "subject to") != (position == 0):
-            raise _point_at(text, turn, f"expected {'and' if position else 'subject to'!r}")
-        name, bound = _read_bound(clause, text)
-        if name in bounds:
-            raise _point_at(text, name, "it is bounded twice")
-        bounds[name] = bound
-    return Query(measure, bounds)
-
-
-def _read_objective(clause: str, text: str) -> str:
-    word, _, measure = clause.partition(" ")
-    if word not in ("max", "min"):
-        raise _point_at(text, word or clause, "expected max, min or subject to")
-    measure = measure.strip()
-    if not measure:
-        raise _point_at(text, word, "expected a measure behind it")
-    if sign := _SIGN.search(measure):
-        raise _point_at(text, sign[1], "bounds stand behind 'subject to'")
-    wanted, _ = WORDS[_find_direction(measure, text)]
-    if word != wanted:
-        raise _point_at(text, word, f"{measure} is better when it is {_say_better(wanted)}")
-    return measure
-
-
-def _read_bound(clause: str, text: str) -> tuple[str, float]:
-    name, *parts = _SIGN.split(clause)
-    if len(parts) != 2:
-        raise _point_at(text, clause or text.split()[-1], "expected MEASURE <= NUMBER, or >=")
-    sign, number = parts[0].replace("≤", "<=").replace("≥", ">="), parts[1].strip()
-    word, wanted = WORDS[_find_direction(name, text)]
-    if sign != wanted:
-        raise _point_at(
-            text, parts[0], f"{name} is better when it is {_say_better(word)}: use {wanted}"
-        )
-    try:
-        bound = float(number)
-    except ValueError:
-        bound = math.nan
-    if not math.isfinite(bound):
-        raise _point_at(text, number or clause, "expected a number")
-    return name, bound
-
-
-def _find_direction(name: str, text: str) -> str:
-    measure, _ = split_name(name)
-    known = {each.name: each.direction for each in MEASURES.all().values()}
-    if measure not in known:
-        raise _point_at(text, name, f"there is no such measure. {nearest(measure, known)}")
-    if known[measure] not in WORDS:
-        raise _point_at(text, name, "no value of this measure is better than another")
-    return known[measure]
-
-
-def write_bounds(bounds: Mapping[str, float]) -> str:
-    """Write bounds as `read_query` reads them."""
-    signs = {name: WORDS[MEASURES.find(split_name(name)[0]).direction][1] for name in bounds}
-    return " and ".join(f"{name} {signs[name]} {bound:.4g}" for name, bound in bounds.items())
-
-
-def _say_better(word: str) -> str:
-    return "higher" if word == "max" else "lower, or nearer to 0"
-
-
-def _point_at(text: str, word: str, expected: str) -> ConfigError:
-    """Return the error that points at a word of the text."""
-    at = max(text.find(word), 0)
-    marked = f"{text[:at]}⟦{word}⟧{text[at + len(word) :]}"
-    return ConfigError(f"The choice cannot be read at {word!r}, {expected}: {marked}.", EXAMPLE)
-
-
-# The settings of a frontier side by side, and bounds that hold for all of them at once.
-
-Tables = Mapping[str, pd.DataFrame]
-# From the larger and the smaller of two levels' rates to what is to be small.
-Worst = Callable[[np.ndarray, np.ndarray], np.ndarray]
-ENDS = ("value", "low", "high")
-# Measures by how they are bounded: those whose intervals are Wilson's, and aggregates over levels.
-# All others are balanced accuracy, which is made of ERRORS, and those whose own are widened.
-SHARES = frozenset({*NAMES, "consistency", "auc", "f1"})
-ERRORS = ("fpr", "tpr")
-EXTREMES = {"max": np.fmax, "min": np.fmin}
-PAIRED: dict[str, Worst] = {
-    "gap": np.subtract,
-    "difference": np.subtract,
-    "gap_max": np.subtract,
-    "ratio": lambda high, low: -low / high,
-}
-# The share of rows that count where a rule was fitted on them.
-FITTED = 0.5
-
-
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """The settings that are compared on a part, a row for each in every table.
-
-    ``tables`` have all measures: value, and low and high of their intervals. ``table`` has the
-    values asked about, ``scores`` the same turned so that more is better. ``held`` is what bounded
-    measures are taken to be, turned, and ``limits`` what that has to be at least; ``certified`` is
-    ``held`` as measures, without columns where no confidence was asked for.
-    """
-
-    part: str
-    n_samples: int
-    tables: Mapping[str, pd.DataFrame]
-    table: pd.DataFrame
-    scores: Mapping[str, np.ndarray]
-    held: Mapping[str, np.ndarray]
-    limits: Mapping[str, float]
-    certified: pd.DataFrame
-
-    def find_excess(self) -> np.ndarray:
-        """Return how far each setting exceeds the bound that it violates most; 0 within all."""
-        excess = np.zeros(len(self.table))
-        for name, limit in self.limits.items():
-            # Means and differences of rates are rounded: .4 - .3 is more than .1.
-            excess = np.maximum(excess, limit - self.held[name] - TOLERANCE)
-        return excess
-
-
-def compare(
-    means: pd.DataFrame,
-    part: str,
-    names: Sequence[str],
-    bounds: Mapping[str, float],
-    confidence: float | None,
-    fitted: Collection[tuple[str, str]] = (),
-) -> Compared:
-    """Return the settings that have estimates of all measures, and intervals where needed.
-
-    ``fitted`` are the settings whose rules were fitted on the rows of the part; see `bound_scores`.
-    """
-    known = set(means["name"])
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
-            )
-    tables = {column: pivot_measures(means, KEYS, column) for column in ("value", "low", "high")}
-    kept = tables["value"][[*names]].notna().all(axis=1)
-    if not kept.any():
-        raise ConfigError(
-            f"No setting of the study has estimates of all of {', '.join(names)}.",
-            "Choose by measures of larger groups.",
-        )
-    if confidence is not None:
-        kept &= tables["high"][[*bounds]].notna().all(axis=1)
-        if not kept.any():
-            raise ConfigError(
-                f"No setting of the study has intervals of all of {', '.join(bounds)} on its "
-                f"{part} rows, so that no bound on them is certain.",
-                "Bound other measures, or select without confidence.",
-            )
-    tables = {column: table[kept] for column, table in tables.items()}
-    table = tables["value"][[*names]]
-    scores = {name: orient(name, table[name].to_numpy()) for name in names}
-    limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
-    held, certified = scores, pd.DataFrame(index=table.index)
-    if confidence is not None:
-        reach = bonferroni(1.0 - confidence, len(table) * len(bounds))
-        own = np.array([key in fitted for key in table.index], dtype=bool)
-        worst = {name: bound_scores(name, tables, reach, own) for name in bounds}
-        # What has no bound is certain to hold nothing.
-        held = {name: np.where(np.isnan(each), -np.inf, each) for name, each in worst.items()}
-        # A bound on the measure itself, not on the turned one.
-        certified = pd.DataFrame(
-            {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
-        )
-    n_samples = int(means["n"].max())
-    return Compared(part, n_samples, tables, table, scores, held, limits, certified)
 
 
 def mix_compared(
@@ -298,114 +70,6 @@ def mix_compared(
         )
     found = find_mixture(compared.scores[measure], np.hstack(margins))
     return found if found is not None and 0 < found[2] < 1 else None
-
-
-def bound_scores(
-    name: str, tables: Tables, reach: float, fitted: np.ndarray | None = None
-) -> np.ndarray:
-    """Return what a measure is at worst, oriented so that more is better, float64, (n_settings,).
-
-    ``tables`` are value, low and high (of 95% intervals) with a row for every setting and a column
-    for every measure; ``reach`` is the z of the bounds. NaN without an interval.
-
-    ``fitted``, bool of shape (n_settings,), says whose rules were fitted on the rows compared, and
-    measured by rules of folds: theirs allow for twice the variance and for every pair of levels.
-    """
-    measure, group = split_name(name)
-    fitted = np.zeros(len(tables["value"]), dtype=bool) if fitted is None else fitted
-    aggregation, position = AGGREGATES.get(measure, ("", None))
-    rates = [TNR, TPR] if position is None else [position]
-    levels = [find_rates(tables[end], group)[..., rates] for end in ENDS]
-    n_levels = int(np.isfinite(levels[0]).any(axis=(0, 2)).sum())
-    # Which levels come to differ most is then chance, so that no pair of them is the one.
-    pairs = n_levels * (n_levels - 1) * len(rates) if aggregation else 1
-    signs = 2 if MEASURES.find(measure).direction == "zero" else 1
-    wide = np.where(fitted, bonferroni(ndtr(-reach), max(pairs, signs)), reach)
-
-    if n_levels and aggregation in PAIRED:
-        return -_bound_pairs(_count_rows(levels, fitted), wide, PAIRED[aggregation])
-    if measure == "balanced_accuracy" and {*ERRORS} <= {*tables["value"]}:
-        return _bound_balanced_accuracy(tables, fitted, wide)
-    interval = [tables[end][name].to_numpy() for end in ENDS]
-    if n_levels and aggregation in EXTREMES:
-        every = bonferroni(ndtr(-reach), n_levels)
-        ends = _bound_extreme(_count_rows(levels, fitted), every, EXTREMES[aggregation])
-    elif measure in SHARES:
-        ends = clopper_pearson(*_count_rows(interval, fitted), wide)
-    else:
-        ends = _widen(interval, fitted, wide)
-    low, high = (orient(name, end) for end in ends)
-    return np.asarray(np.minimum(low, high))
-
-
-def _count_rows(interval: Sequence[np.ndarray], fitted: np.ndarray) -> Shares:
-    """Return shares and the rows that their intervals tell, both (n_settings, ...)."""
-    size = invert_wilson(*interval)
-    # A fit on as many rows varies as its measurement does, and folds may show none of it.
-    size[fitted] *= FITTED
-    return interval[0], size
-
-
-def _bound_pairs(levels: Shares, reach: np.ndarray, worst: Worst) -> np.ndarray:
-    """Bound from above what two levels make at worst, since the worst is made by one of the pairs.
-
-    ``levels`` have shape (n_settings, n_levels, n_rates), here and below.
-    """
-    value, size = levels
-    larger, smaller = (value[:, :, None], size[:, :, None]), (value[:, None], size[:, None])
-    pairs = propagate_imprecision(larger, smaller, reach, worst)
-    # A level does not differ from itself, whatever its bounds.
-    itself = np.eye(value.shape[1], dtype=bool)[:, :, None]
-    pairs = np.where(itself, np.nan, pairs).reshape(len(pairs), -1)
-    return np.asarray(np.fmax.reduce(pairs, axis=1))
-
-
-def _bound_extreme(
-    levels: Shares, reach: float, extreme: np.ufunc
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bound the largest or the smallest level, from below and from above.
-
-    The level of the largest bound need not be the largest: at ``reach`` all have to hold.
-    """
-    low, high = (extreme.reduce(end, axis=(1, 2)) for end in clopper_pearson(*levels, reach))
-    return low, high
-
-
-def _bound_balanced_accuracy(tables: Tables, fitted: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Bound (1 − (FPR − TPR)) / 2 from below."""
-    fpr, tpr = (
-        _count_rows([tables[end][rate].to_numpy() for end in ENDS], fitted) for rate in ERRORS
-    )
-    return np.asarray((1.0 - propagate_imprecision(fpr, tpr, reach, np.subtract)) / 2.0)
-
-
-def _widen(
-    interval: Sequence[np.ndarray], fitted: np.ndarray, reach: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a 95% interval at another z; see `widen`."""
-    value, *ends = interval
-    low, high = (value + (end - value) / np.sqrt(np.where(fitted, FITTED, 1.0)) for end in ends)
-    wide = widen(value, low, high, reach)
-    return wide[:, 0], wide[:, 1]
-
-
-def find_needed_rows(
-    scores: Mapping[str, np.ndarray], held: Mapping[str, np.ndarray], limits: Mapping[str, float]
-) -> tuple[int, float] | None:
-    """Return the setting that needs fewest rows to be certified, and how many times as many.
-
-    An interval shrinks with 1/√n, so that slack = width / √(n'/n). ``scores`` are the oriented
-    estimates, ``held`` what they are at worst. None where no setting meets the limits as estimated.
-    """
-    factor = np.zeros(len(next(iter(scores.values()))))
-    for name, limit in limits.items():
-        slack = scores[name] - limit
-        width = scores[name] - held[name]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            times = np.where(slack > 0, (width / slack) ** 2, np.inf)
-        factor = np.maximum(factor, np.nan_to_num(times, nan=np.inf, posinf=np.inf))
-    best = int(factor.argmin())
-    return (best, float(factor[best])) if np.isfinite(factor[best]) else None
 
 
 def apply_policy(policy: str, scores: np.ndarray) -> int:
@@ -577,20 +241,6 @@ class MixedChoice(Chosen):
     def model(self) -> Mixture:
         """Both models, with the draw by row id."""
         return Mixture(self.first.model, self.second.model, self.share)
-
-
-def find_passed(bounds: Mapping[str, float], measures: pd.DataFrame) -> pd.DataFrame:
-    """Return the bounds that measures do not keep, or of which nothing is known.
-
-    The columns are name, bound, value, low and high; the last three are NaN where not known.
-    """
-    table = measures.set_index("name").reindex(index=[*bounds], columns=["value", "low", "high"])
-    table.insert(0, "bound", pd.Series(bounds, dtype=np.float64))
-    pairs = table[["bound", "value"]].to_numpy()
-    scores = [orient(name, pair) for name, pair in zip(bounds, pairs, strict=True)]
-    # Not kept where it is NaN, either.
-    passed = [not value >= bound - TOLERANCE for bound, value in scores]
-    return table[passed].rename_axis("name").reset_index()
 
 
 # Methods may be called 1.
@@ -812,46 +462,6 @@ def select(
     return _describe(study, compared, best, seed, fits, bounds)
 
 
-def choose_best(
-    compared: Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
-) -> int:
-    """Return the position of the best setting within the bounds; UnattainableError without one."""
-    excess = compared.find_excess()
-    best = int(np.lexsort((-compared.scores[measure], excess))[0])
-    # Neither where it is NaN.
-    if not excess[best] <= 0:
-        raise _explain(compared, bounds, confidence, best)
-    return best
-
-
-def _explain(
-    compared: Compared, bounds: Mapping[str, float], confidence: float | None, closest: int
-) -> UnattainableError:
-    """Return the error where no setting is within the bounds, with the nearest one."""
-    table, part = compared.table, compared.part
-    needed = (
-        None
-        if confidence is None
-        else find_needed_rows(compared.scores, compared.held, compared.limits)
-    )
-    if needed is None:
-        return UnattainableError(
-            f"No setting satisfies {write_bounds(bounds)} on the {part} rows.",
-            f"Loosen the bounds: {_name(table.index[closest])} comes nearest, with "
-            f"{_write(table.iloc[closest].to_dict())}.",
-        )
-    position, times = needed
-    return UnattainableError(
-        f"No setting is certifiable to satisfy {write_bounds(bounds)} with the "
-        f"{compared.n_samples:,} {part} rows at a confidence of {confidence:g}: about "
-        f"{math.ceil(compared.n_samples * times):,} would be needed.",
-        f"Loosen the bounds, hold out more rows, or compare fewer settings: "
-        f"{_name(table.index[position])} comes nearest, with an estimate of "
-        f"{_write(table.iloc[position].to_dict())}, and at worst "
-        f"{_write(compared.certified.iloc[position].to_dict())}.",
-    )
-
-
 def _leave_out_groups(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings whose rules do not look at groups; ConfigError where there is none."""
     models = study.models
@@ -955,7 +565,7 @@ def _describe(
     models = models.sort_values("seed")
     if seed is not None and seed not in set(models["seed"]):
         raise ConfigError(
-            f"There is no model of seed {seed} among those of {_name((method, setting))}.",
+            f"There is no model of seed {seed} among those of {name_setting((method, setting))}.",
             f"Give one of {', '.join(map(str, models['seed']))}.",
         )
     models = models if seed is None else models[models["seed"] == seed]
@@ -963,7 +573,7 @@ def _describe(
     folders = [study.home / str(folder) for folder in found if folder]
     if not folders or not all(_is_stored(folder, study.home) for folder in folders):
         raise StoreError(
-            f"The model of {_name((method, setting))} is no longer in the store.",
+            f"The model of {name_setting((method, setting))} is no longer in the store.",
             "Run the study again.",
         )
     own = fits[(fits["method"] == method) & (fits["setting"] == setting)]
@@ -986,19 +596,6 @@ def _is_stored(folder: Path, home: Path) -> bool:
     if find_key() is None:
         return folder.is_dir()
     return open_store(home).read(KIND, folder.parent.name) is not None
-
-
-def _name(key: Any) -> str:
-    method, setting = key
-    if not setting.startswith("{"):
-        # Of a frontier of arrays.
-        return f"{method} {setting}".strip()
-    shown = {name: value for name, value in json.loads(setting).items() if name != "select_on"}
-    return f"{method} {json.dumps(shown)}" if shown else str(method)
-
-
-def _write(values: Mapping[Any, float]) -> str:
-    return ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
 
 
 # The bundle of a choice: fitted on the study's training rows again, and checked on test rows.

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.rate import TNR, TPR
 from fairfrontier.models.group import number_cells
 from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
@@ -36,16 +36,13 @@ from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import read_json, read_numbers, write_json
 from fairfrontier.runtime.writer import replacing, restore
 from fairfrontier.similarity.fair_metric import FairMetric
-from fairfrontier.study.config import split_name
-from fairfrontier.study.frontier import AGGREGATES, find_rates, is_linear
+from fairfrontier.study.frontier import AGGREGATES, TOLERANCE, find_rates, is_linear
 
 # What a chosen model, or a mixture of two, answers to rows, in any batch and order.
 
 MIXTURE = "mixture.json"
 COMPONENT, COMPONENT_RULE = "model", "post_processor"
 COMPONENTS = ("first", "second")
-# Margins within rounding of 0 are met.
-TOLERANCE = 1e-12
 # Smaller shares of one model decide next to nothing: such a mixture is one model.
 LEAST_SHARE = 1e-6
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import read_plain
-from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, orient
 
 if TYPE_CHECKING:

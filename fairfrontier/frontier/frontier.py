@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fairfrontier.choose.select import Query, choose_best, compare, find_passed, read_query
+from fairfrontier.choose.query import Query, choose_best, compare, find_passed, read_query
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
 from fairfrontier.frontier.training import (
     Fold,

@@ -32,7 +32,6 @@ from fairfrontier.models.space import Sampler
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError
 from fairfrontier.runtime.thread import count_cores, limited_threads
-from fairfrontier.study.config import MethodFile
 
 # Settings of a member that are tried at a time: a constant, so that none depends on the machine.
 BATCH = 4
@@ -308,6 +307,9 @@ def list_members(
                 "Leave it out of spaces, or give it as an estimator with a bound of its own.",
             )
         if space is None and isinstance(estimator, str) and not bounded:
+            # pydantic and YAML, which members without a file do without.
+            from fairfrontier.study.config import MethodFile
+
             own = MethodFile.read(estimator, None).space
             space = {key: each.distribution for key, each in own.items() if not each.loose}
         members.append(Member(name, estimator, space or {}, versions))

@@ -13,8 +13,7 @@ from fairfrontier.metrics.certificate.certificate import BoxBound, Certificate, 
 from fairfrontier.metrics.measure.registry import MEASURES, Audit, Measure
 from fairfrontier.metrics.statistic.rate import find_memberships
 from fairfrontier.models.prediction import Prediction, predict_part, task_of
-from fairfrontier.prepare.split import Part, Task
-from fairfrontier.prepare.table.role import cross
+from fairfrontier.prepare.split import Part, Task, cross
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 COLUMNS = ("measure", "group", "value", "n", "low", "high", "left_out")

@@ -13,9 +13,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
-from pydantic import ValidationError
 
-from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json, refuse_expansion
@@ -206,6 +204,11 @@ def reading(folder: Path, mend: str, what: str = "model") -> Iterator[None]:
 
 def _tell(error: Exception) -> str:
     """Return what an exception says, in one line."""
+    # Nothing else here needs them.
+    from pydantic import ValidationError
+
+    from fairfrontier.runtime.config import read_first_fault
+
     if isinstance(error, ValidationError):
         first = read_first_fault(error)
         text = ": ".join(filter(None, (".".join(first.where), first.fault)))

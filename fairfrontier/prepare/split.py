@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -187,3 +187,22 @@ class Split:
     def replace(self, **changes: Any) -> Split:
         """Return a copy with some fields changed."""
         return replace(self, **changes)
+
+
+def cross(
+    columns: Sequence[tuple[np.ndarray, tuple[str, ...]]],
+) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
+    """Return the codes, int64, of the combinations of several columns, and those that occur.
+
+    Each column is given by its codes, int64 of shape (n,), and its levels.
+    """
+    shape = [len(levels) for _, levels in columns]
+    joint = np.zeros(columns[0][0].shape[0], dtype=np.int64)
+    for codes, levels in columns:
+        joint = joint * len(levels) + codes
+    present, code = np.unique(joint, return_inverse=True)
+    names = [
+        np.array(levels, dtype=object)[codes]
+        for (_, levels), codes in zip(columns, np.unravel_index(present, shape), strict=True)
+    ]
+    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(zip(*names, strict=True))

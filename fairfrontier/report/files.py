@@ -33,7 +33,7 @@ from fairfrontier.figure.frontier import (
     greater_is_better,
     name_measure,
 )
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import BINS, SUMS, divide
 from fairfrontier.models.fit.group import FitGroup, load_split
@@ -50,7 +50,7 @@ from fairfrontier.runtime.store import Store, canonical_json, hash_file
 from fairfrontier.runtime.text_file import list_rows, to_csv
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
-from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig, split_name
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
 from fairfrontier.study.frontier import (
     SCHEMA,
     StudyResults,

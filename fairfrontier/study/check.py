@@ -12,7 +12,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.plan import split_seed
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.home import find_home
-from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, read_study, split_name
+from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, read_study
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.reproduction import find_laboratory
 from fairfrontier.study.resolve import ResolvedStudy, list_whole, resolve
@@ -51,14 +51,14 @@ def names_levels(study: StudyConfig) -> bool:
 
 def _is_signed(name: str) -> bool:
     """Return whether a measure is one level's value minus that of the attribute's other level."""
-    from fairfrontier.metrics.measure.registry import MEASURES
+    from fairfrontier.metrics.measure.registry import MEASURES, split_name
 
     return MEASURES.all()[split_name(name)[0]].direction == "zero"
 
 
 def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]]) -> None:
     """Raise a ConfigError for a level that the dataset's attributes lack, or a gap of several."""
-    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES, split_name
 
     for key, name in _list_mentions(study):
         measure, group = split_name(name)
@@ -108,7 +108,7 @@ def _list_mentions(study: StudyConfig, where: str = "") -> Iterator[tuple[str, s
 
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.metrics.certificate.certificate import name_budget
-    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES, split_name
     from fairfrontier.metrics.verb import list_groups
 
     known = MEASURES.all()

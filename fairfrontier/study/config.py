@@ -400,12 +400,6 @@ class StudyConfig(MethodBlock):
         yield "frontier", self, self.select_on
 
 
-def split_name(name: str) -> tuple[str, str]:
-    """Split ``measure:group`` into its two parts; the group may be empty."""
-    measure, _, group = name.partition(":")
-    return measure, group
-
-
 # The YAML of a method: named presets and grids that studies refer to.
 
 

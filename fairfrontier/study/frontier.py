@@ -7,23 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from scipy.special import stdtrit
 
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.rate import AGGREGATIONS, NAMES, RATES, aggregate_rates
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import Block, StudyConfig, split_name
-from fairfrontier.study.resolve import Planned
+
+if TYPE_CHECKING:
+    from fairfrontier.study.config import Block, StudyConfig
+    from fairfrontier.study.resolve import Planned
 
 CHOICE = ("on_frontier", "on_joint_frontier", "selected_accuracy", "selected_fairness")
 ACCURACY = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high")
 FAIRNESS = ("fairness_value", "fairness_sd", "fairness_low", "fairness_high")
+# Differences within rounding of 0 are none.
+TOLERANCE = 1e-12
 COLUMNS = ("fairness", "method", "setting", *CHOICE, *ACCURACY, *FAIRNESS, "left_out", "n_seeds")
 
 

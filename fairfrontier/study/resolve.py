@@ -41,7 +41,6 @@ from fairfrontier.study.config import (
     MethodRow,
     StudyConfig,
     ThenRow,
-    split_name,
 )
 from fairfrontier.study.reproduction import find_laboratory
 
@@ -64,7 +63,7 @@ def find_objective(study: StudyConfig, dataset: DatasetConfig, where: str) -> Ob
 
     A ConfigError refuses what is no objective of the dataset's task; ``where`` is the study's file.
     """
-    from fairfrontier.metrics.measure.registry import MEASURES
+    from fairfrontier.metrics.measure.registry import MEASURES, split_name
 
     objective, task = study.objective, dataset.label.task
     if objective == OWN:
@@ -487,7 +486,7 @@ def _describe_certificate(study: StudyConfig, where: str) -> dict[str, Any] | No
     """Return what is certified: of the validation part only if the frontier or a claim reads it."""
     if study.certificate is None:
         return None
-    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES
+    from fairfrontier.metrics.measure.registry import CERTIFIED, MEASURES, split_name
 
     part, laboratory = "validation", find_laboratory(study)
     mentions = laboratory.list_mentions(study, where) if laboratory else ()

@@ -25,8 +25,7 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
-from fairfrontier.metrics.measure.registry import MEASURES
-from fairfrontier.study.config import split_name
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 from papers.figure.accuracy_bin import (
     WIDTH,

@@ -29,12 +29,12 @@ from fairfrontier.metrics.measure.performance import (
     compute_square,
     expect_loss,
 )
-from fairfrontier.metrics.measure.registry import MEASURES, Audit
+from fairfrontier.metrics.measure.registry import MEASURES, Audit, split_name
 from fairfrontier.metrics.statistic.interval import Z
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.frontier import find_envelope, list_fits, summarise
 

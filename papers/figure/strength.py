@@ -21,10 +21,10 @@ from fairfrontier.figure.frontier import (
     name_measure,
     open_figure,
 )
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from papers.figure.accuracy_bin import tabulate_scene
 from papers.figure.accuracy_tradeoff import label_tradeoff

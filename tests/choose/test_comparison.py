@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.select import apply_policy, bound_scores, compare, find_needed_rows
+from fairfrontier.choose.query import bound_scores, compare, find_needed_rows
+from fairfrontier.choose.select import apply_policy
 from fairfrontier.metrics.statistic.interval import bonferroni, newcombe, wilson
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairfrontier.choose.select import Query, read_query
+from fairfrontier.choose.query import Query, read_query
 from fairfrontier.runtime.errors import ConfigError
 
 DIFFERENCE = "selection_rate_difference:sex"

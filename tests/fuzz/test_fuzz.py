@@ -32,7 +32,7 @@ from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.choosing import read_finished
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.select import read_query
+from fairfrontier.choose.query import read_query
 from fairfrontier.cli.option import build_command
 from fairfrontier.deployment.bundle import load_bundle
 from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig

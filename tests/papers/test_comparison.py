@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
-from fairfrontier.metrics.measure.registry import MEASURES
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import list_fits
 from papers.comparison import COLUMNS, compare
 from papers.publication import read_publication

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.select import Study, read_query, select
+from fairfrontier.choose.query import read_query
+from fairfrontier.choose.select import Study, select
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import BINS, SUMS, count_scores
 from fairfrontier.report import files as report_files

@@ -178,3 +178,9 @@ def measure(
         return compute
 
     return register
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Split ``measure:group`` into its two parts; the group may be empty."""
+    measure, _, group = name.partition(":")
+    return measure, group

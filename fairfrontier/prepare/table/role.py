@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from fairfrontier.prepare.split import cross
 from fairfrontier.prepare.table.column import (
     FILL_IN,
     MISSING_LEVEL,
@@ -223,25 +224,6 @@ class ScoreTable:
         if columns.labels is not None:
             label = batch.column(columns.labels).binary(columns.positive, "positive", seen)
         return ScoreBatch(batch.start, score, cell, levels, label, weight, ids, names, batch.share)
-
-
-def cross(
-    columns: Sequence[tuple[np.ndarray, tuple[str, ...]]],
-) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
-    """Return the codes, int64, of the combinations of several columns, and those that occur.
-
-    Each column is given by its codes, int64 of shape (n,), and its levels.
-    """
-    shape = [len(levels) for _, levels in columns]
-    joint = np.zeros(columns[0][0].shape[0], dtype=np.int64)
-    for codes, levels in columns:
-        joint = joint * len(levels) + codes
-    present, code = np.unique(joint, return_inverse=True)
-    names = [
-        np.array(levels, dtype=object)[codes]
-        for (_, levels), codes in zip(columns, np.unravel_index(present, shape), strict=True)
-    ]
-    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(zip(*names, strict=True))
 
 
 def name_cells(cells: Iterable[Sequence[str]], where: str) -> tuple[str, ...]:
