@@ -1,4 +1,7 @@
-"""Options of the flows that no command of the library has; Prefect is not imported."""
+"""Options of the flows that no command of the library has.
+
+Neither Prefect nor what trains is imported: a server starts as soon as the options are read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from functools import cached_property
 from pydantic import Field
 
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.loader import estimate_bytes
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.option import ProjectOptions
@@ -21,7 +23,6 @@ from fairfrontier.study.config import (
     list_studies,
     read_study,
 )
-from fairfrontier.study.run import check_options
 
 
 class ReproduceOptions(ProjectOptions):
@@ -62,6 +63,8 @@ class ReproduceOptions(ProjectOptions):
 
     def check(self) -> None:
         """Raise a FairfrontierError for whatever is known to be wrong before anything runs."""
+        from fairfrontier.study.run import check_options
+
         for options in self.plan():
             check_options(options)
 
@@ -75,6 +78,8 @@ class ReproduceOptions(ProjectOptions):
         return {name: {DEFAULT_PROFILE, *read[name].profiles} for name in reproducing}
 
     def _estimate_bytes(self, study: StudyConfig) -> int:
+        from fairfrontier.prepare.loader import estimate_bytes
+
         file = find_yaml("dataset", study.dataset, self.home)
         return estimate_bytes(read_dataset(file, self.home).source, self.home, file.parent)
 

@@ -17,9 +17,11 @@ def run_on_server(home: Path, check: Callable[[], None], start: Callable[[], Non
     log_to_terminal()
     with start_server(home) as server:
         check()
-        server.wait()
+        # Prefect takes two seconds to import, as its server does to start.
+        import flows.frontier  # noqa: F401
         from flows.history import crash_dead_runs, flush_workers
 
+        server.wait()
         crash_dead_runs()
         try:
             with telling_how_to_resume("What is finished is kept", "go on", "python -m flows"):
