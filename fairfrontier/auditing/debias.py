@@ -31,9 +31,9 @@ from fairfrontier.metrics.statistic.rate import average_known
 from fairfrontier.models.objective import Objective, read_costs
 from fairfrontier.models.thresholds.base import (
     TURN,
-    Knots,
     count_saturated,
     find_backward,
+    rank_points,
     read_scores,
     refuse_saturated,
 )
@@ -54,9 +54,14 @@ from fairfrontier.models.thresholds.randomized_threshold import (
     list_rates,
     trace_budgets,
 )
-from fairfrontier.models.thresholds.rule import DecisionRule, MixtureRule, ThresholdRule
-from fairfrontier.models.thresholds.rulebook import (
+from fairfrontier.models.thresholds.rule import (
     UNSEEN,
+    DecisionRule,
+    Knots,
+    MixtureRule,
+    ThresholdRule,
+)
+from fairfrontier.models.thresholds.rulebook import (
     Rulebook,
     make_rulebook,
     name_cell,
@@ -72,8 +77,6 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_generator, derive_integer, uniforms
 
 Array = Any
-# Between two the ranks of scores are on a line.
-KNOTS = 257
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1
 # Bounds of which the curve of exact thresholds has a point.
@@ -293,37 +296,6 @@ def _rank_table(table: ScoreTable, config: DebiasConfig) -> Knots:
     score, weight = (np.concatenate([each[i] for each in kept]) for i in (0, 1))
     labels = None if config.labels is None else np.concatenate([each[2] for each in kept])
     return rank_points(score, labels, weight, config.rate)
-
-
-def rank_points(
-    score: np.ndarray, y: np.ndarray | None, weight: np.ndarray, rate: float | None = None
-) -> Knots:
-    """Return knots by which scores of any scale are f ∈ [−1, 1], from their ranks.
-
-    f is 0 at the cut by which decisions agree most with the labels ``y``, or where the share
-    ``rate`` of the rows is decided 1 without labels, and beside it in proportion to the share of
-    rows between, down to −1 and up to 1. Arrays have shape (n,), and weights are > 0. O(n log n).
-    """
-    order = np.argsort(score, kind="stable")
-    levels, first = np.unique(score[order], return_index=True)
-    if levels.size < 2:
-        raise DataError(
-            f"All scores are {levels[0]:g}.", "Name a column of scores that differ between rows."
-        )
-    mass = np.add.reduceat(weight[order], first)
-    share = (np.cumsum(mass) - mass / 2) / mass.sum()
-    if y is not None:
-        # What is gained by deciding a level 1, from the highest on.
-        gain = np.add.reduceat((weight * (2.0 * y - 1.0))[order], first)
-        cut = levels.size - 1 - int(np.cumsum(gain[::-1]).argmax())
-    else:
-        cut = min(int(np.searchsorted(share, 1.0 - float(rate or 0.0))), levels.size - 1)
-    low, high = share[[0, -1]]
-    below, above = max(share[cut] - low, 1e-9), max(high - share[cut], 1e-9)
-    f = (share - share[cut]) / np.where(share < share[cut], below, above)
-    kept = np.unique(np.searchsorted(share, np.linspace(low, high, KNOTS)).clip(0, levels.size - 1))
-    kept = np.union1d(kept, cut)
-    return tuple(zip(levels[kept].tolist(), f[kept].tolist(), strict=True))
 
 
 def check_direction(rows: ScoredRows | ScoreHistogram, what: str) -> None:

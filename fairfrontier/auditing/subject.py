@@ -33,7 +33,7 @@ from fairfrontier.models.base import Estimator
 from fairfrontier.models.individual.budget import measure_spread
 from fairfrontier.models.prediction import Prediction, predict_part, task_of
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.thresholds.model import PostProcessed
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.config.dataset import VersionRule, read_dataset
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.row import refuse_versions
@@ -160,7 +160,7 @@ def certify(
         z = np.asarray(metric.embed(part.X))
         # Four digits are enough of what is a choice.
         budgets = [float(f"{SHARE * measure_spread(z, part.weight / part.weight.sum()):.4g}")]
-    ruled = any(isinstance(each, PostProcessed) for each in list_components(bundle.model))
+    ruled = any(isinstance(each, PostProcessor) for each in list_components(bundle.model))
     outputs = replace(prediction, score=prediction.decision) if ruled else prediction
     losses: tuple[Loss, ...] = ("error",) if ruled else ("log", "error")
     gaps = certify_gaps(prediction, part, metric, budgets, rows=None, losses=losses)

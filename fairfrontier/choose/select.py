@@ -183,7 +183,7 @@ class Choice(Chosen):
 
     @cached_property
     def model(self) -> Any:
-        """The fitted model; a `PostProcessed` where a rule post-processes it."""
+        """The fitted model; a rule behind it where one decides."""
         return load_chain(self.folder, self.post_processor)
 
     @property

@@ -21,7 +21,7 @@ from fairfrontier.models.group import number_cells
 from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import reading
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.thresholds.model import PostProcessed
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
@@ -57,7 +57,7 @@ class Mixture:
 
     Parameters
     ----------
-    first, second : estimator or PostProcessed
+    first, second : estimator
         Fitted on the same two classes and features.
     share : float
         The probability that ``second`` decides, in [0, 1].
@@ -165,16 +165,16 @@ class Mixture:
 
 def _save_chain(model: Any, folder: Path, rule: Path) -> None:
     """Save a model, and the rule behind it, if there is one, to a folder of its own."""
-    if isinstance(model, PostProcessed):
-        model.processor.save(rule)
-        model = model.model
+    if isinstance(model, PostProcessor):
+        model.rule.save(rule)
+        model = model.estimator_
     model.save(folder)
 
 
 def load_chain(folder: Path, rule: Path | None) -> Any:
     """Load a model, with the rule behind it where a folder of one is named."""
     model: Any = load_model(folder)
-    return model if rule is None else PostProcessed(model, load_model(rule))
+    return model if rule is None else cast("PostProcessor", load_model(rule)).behind(model)
 
 
 def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
@@ -350,10 +350,9 @@ def find_unfitted(model: Any, groups: np.ndarray) -> np.ndarray:
     """Return which rows are of a combination of groups that a rule was fitted without, bool."""
     unfitted = np.zeros(len(groups), dtype=bool)
     for component in list_components(model):
-        if isinstance(component, PostProcessed) and not component.processor.takes_unseen:
-            processor = component.processor
-            cells, code = number_cells(processor.cross(groups))
-            known = set(map(tuple, processor.cells_.tolist()))
+        if isinstance(component, PostProcessor) and not component.takes_unseen:
+            cells, code = number_cells(component.cross(groups))
+            known = set(map(tuple, component.cells_.tolist()))
             unknown = np.array([tuple(cell) not in known for cell in cells.tolist()], dtype=bool)
             unfitted |= unknown[code]
     return unfitted
@@ -429,9 +428,9 @@ def _judge_block(
             for one, other in zip(first[:2], second[:2], strict=True)
         )
         return score, probability, np.where(model.draw(ids), second[2], first[2])
-    if isinstance(model, PostProcessed):
-        processor = model.processor
-        score = _judge_block(model.model, X, groups, ids)[0]
+    if isinstance(model, PostProcessor):
+        processor = model.rule
+        score = _judge_block(model.estimator_, X, groups, ids)[0]
         # A rule refuses to decide on rows any of which has no score; that row alone is refused.
         taken = np.where(np.isfinite(score), score, 0.5)
         chance = processor.predict_proba(taken, sensitive_features=groups)[:, 1]
@@ -468,7 +467,7 @@ class Bundle(BaseEstimator):
 
     Parameters
     ----------
-    model : estimator, PostProcessed or Mixture
+    model : estimator or Mixture
         What decides.
     encoder : RowEncoder
         How raw rows become arrays.
@@ -528,8 +527,8 @@ class Bundle(BaseEstimator):
         """The attributes that the rule looks at, beside the features, in their order."""
         names, needed = self.encoder.names, set[int]()
         for component in list_components(self.model):
-            if isinstance(component, PostProcessed):
-                needed |= set(component.processor.cross(np.arange(len(names))[None, :])[0])
+            if isinstance(component, PostProcessor):
+                needed |= set(component.cross(np.arange(len(names))[None, :])[0])
         return tuple(name for position, name in enumerate(names) if position in needed)
 
     @property

@@ -38,7 +38,7 @@ from fairfrontier.models.base import Regressor
 from fairfrontier.models.baseline.gbdt import GBDTRegression, Project
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.individual.budro.estimator import BuDRO
-from fairfrontier.models.thresholds.model import PostProcessed
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.models.tree.boosting import BoostedTrees
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
@@ -88,7 +88,7 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
 
     Parameters
     ----------
-    model : estimator, PostProcessed or Mixture
+    model : estimator or Mixture
         Of two classes, or a regression. Of a post-processed model the score is attributed, not the
         rule.
     X : ndarray of float64, shape (n_samples, n_features)
@@ -110,8 +110,8 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
     Algorithm 1; R. Mitchell et al. Sampling permutations for Shapley value estimation. JMLR 23,
     2022 (an order and its reverse).
     """
-    if isinstance(model, PostProcessed):
-        model = model.model
+    if isinstance(model, PostProcessor):
+        model = model.estimator_
     number = isinstance(model, Regressor)
     # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction. What
     # methods of other packages keep as their booster may be anybody's, and of other inputs.
@@ -142,8 +142,8 @@ def _predict(model: Any, X: np.ndarray) -> np.ndarray:
     if isinstance(model, Mixture):
         first, second = _predict(model.first, X), _predict(model.second, X)
         return (1.0 - model.share) * first + model.share * second
-    if isinstance(model, PostProcessed):
-        model = model.model
+    if isinstance(model, PostProcessor):
+        model = model.estimator_
     return np.asarray(model.predict_proba(X), dtype=np.float64)[:, 1]
 
 

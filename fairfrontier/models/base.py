@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from fairfrontier.models.group import Codes, SensitiveFeatures, is_coded
+from fairfrontier.models.group import Codes, SensitiveFeatures, frame_features, is_coded
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.persistence import State, read_state, restoring, write_state
 from fairfrontier.prepare.split import Split, Task
@@ -64,6 +64,8 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
 
     ``fit`` learns their names and levels; the other methods code theirs by these.
     """
+    default = inspect.signature(function).parameters[SENSITIVE].default
+    needed = default is inspect.Parameter.empty
 
     @wraps(function)
     def coded(self: Estimator, *args: Any, **keywords: Any) -> Any:
@@ -73,6 +75,9 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
                 f"Pass the attributes whose groups are compared as {SENSITIVE}=.",
             )
         given = keywords.get(SENSITIVE)
+        if given is None and needed:
+            X = args[0] if args else keywords.get("X")
+            given = keywords[SENSITIVE] = self.find_sensitive(X, function.__name__)
         if given is None or isinstance(given, Codes) or is_collection(given):
             # Nothing to code, or it is done.
             return function(self, *args, **keywords)
@@ -103,6 +108,8 @@ def explaining() -> Iterator[None]:
     """Turn scikit-learn's errors into errors with a fault and a mend."""
     try:
         yield
+    except FairfrontierError:
+        raise
     except (TypeError, ValueError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(
@@ -235,6 +242,23 @@ class Estimator(BaseEstimator):
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.takes_missing
         return tags
+
+    def find_sensitive(self, X: Any, method: str) -> Any:
+        """Return the sensitive features that a method needs and is not given: columns of a frame.
+
+        In a fit they are named in ``attributes``; InputTypeError is raised where there are none.
+        """
+        if method == "fit":
+            names = [str(name) for name in np.ravel(vars(self).get("attributes") or []).tolist()]
+        else:
+            names = list(getattr(self, FEATURES, SensitiveFeatures((), ())).names)
+        if names and {*names} <= {*getattr(X, "columns", ())}:
+            return frame_features(X, names)
+        raise InputTypeError(
+            f"{method} of {type(self).__name__} is given no {SENSITIVE}.",
+            f"Pass {SENSITIVE}=, the attributes whose groups are compared, or a frame X with the "
+            "columns that attributes name.",
+        )
 
     def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
         """Check the table of a fit, learn its columns, and return it as arrays.
@@ -531,7 +555,9 @@ class Classifier(ClassifierMixin, Estimator):
     def encode_labels(self, y: Any) -> np.ndarray:
         """Return the codes of labels among ``classes_``, int64; InputError for unknown labels."""
         labels = to_numpy(y)
-        codes = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
+        order = np.argsort(self.classes_)
+        place = np.searchsorted(self.classes_, labels, sorter=order)
+        codes = order[place.clip(max=self.classes_.size - 1)]
         known = self.classes_[codes] == labels
         if not known.all():
             raise InputError(

@@ -22,7 +22,11 @@ from fairfrontier.runtime.writer import filling, recover, replacing
 MANIFEST = "manifest.json"
 FORMAT = 2
 # In addition to the types of NumPy and scikit-learn that skops trusts.
-TRUSTED = ("sklearn.tree._tree.Tree",)
+TRUSTED = (
+    "numpy.dtype",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+)
 # What an archive of learners may unpack to: so many times its bytes, or this where that is more.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # Letters that a library's message takes in ours.
@@ -165,6 +169,17 @@ def write_learner(learner: Any, path: Path, trusted: Collection[str] | None = No
         )
 
 
+def find_strangers(learner: Any) -> str:
+    """Return the types of a learner that nobody trusts, or why it cannot be written; else ""."""
+    import skops.io
+
+    try:
+        return _name_strangers(skops.io.get_untrusted_types(data=skops.io.dumps(learner)), ())
+    # Whatever its own state raises.
+    except Exception as error:
+        return f"{type(learner).__module__}.{type(learner).__name__} ({type(error).__name__})"
+
+
 def read_learner(path: Path, trusted: Collection[str]) -> Any:
     """Read what `write_learner` wrote; nothing is built before all types in it are trusted."""
     import skops.io
@@ -185,8 +200,11 @@ def _find_strangers(path: Path, trusted: Collection[str]) -> str:
     """Return the types in an archive that nobody trusts, joined by commas."""
     import skops.io
 
-    found = {*skops.io.get_untrusted_types(file=path)}
-    return ", ".join(sorted(found - {*TRUSTED, *trusted}))
+    return _name_strangers(skops.io.get_untrusted_types(file=path), trusted)
+
+
+def _name_strangers(found: Collection[str], trusted: Collection[str]) -> str:
+    return ", ".join(sorted({*found} - {*TRUSTED, *trusted}))
 
 
 @contextmanager

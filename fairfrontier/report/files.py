@@ -447,8 +447,7 @@ def list_commands(
     for row in [] if models is None else models.to_dict("records"):
         lines = ["import fairfrontier as ff", f"ff.load_model({row['model']!r})"]
         if row["post_processor"]:
-            lines[0] += "\nfrom fairfrontier.models.thresholds.model import PostProcessed"
-            lines[1] = f"PostProcessed({lines[1]}, ff.load_model({row['post_processor']!r}))"
+            lines[1] = f"ff.load_model({row['post_processor']!r}).behind({lines[1]})"
         commands.setdefault((row["method"], row["setting"]), "\n".join(lines))
     return commands
 

@@ -14,10 +14,10 @@ from fairfrontier.models.base import training_weight
 from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.models.thresholds.curve import build_curves
 from fairfrontier.models.thresholds.programme import solve_curves
-from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
+from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule, Scale
 from fairfrontier.runtime.errors import ConfigError, InputError
 
 Criterion = Literal["parity", "equal_opportunity", "equalized_odds"]

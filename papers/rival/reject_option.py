@@ -13,8 +13,8 @@ from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective, read_costs, weigh_rows
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale
-from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
+from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule, Scale
 from fairfrontier.prepare.split import Part
 
 # Rounding makes 2·0.6 − 1 differ from 0.2: scores this near to an edge count as equal to it.

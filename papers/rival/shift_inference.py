@@ -13,7 +13,8 @@ from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import RANKED, Objective, read_costs
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale
+from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.rule import Scale
 from fairfrontier.prepare.split import Part
 
 

@@ -28,13 +28,12 @@ from array_api_compat import device
 from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import Scale
 from fairfrontier.models.thresholds.randomized_threshold import (
     RATE_OFFSETS,
     WIDTHS,
     RandomizedThreshold,
 )
-from fairfrontier.models.thresholds.rule import ThresholdRule, conjugate
+from fairfrontier.models.thresholds.rule import Scale, ThresholdRule, conjugate
 from fairfrontier.models.thresholds.sample import ScoredRows
 from fairfrontier.models.thresholds.threshold import BINS, Segment, build_problem
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy

@@ -18,7 +18,6 @@ from fairfrontier.auditing.debiased import FILES, write_debiasing
 from fairfrontier.auditing.figure import PANELS_AT_MOST
 from fairfrontier.figure.frontier import ROWS_AT_MOST
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
-from fairfrontier.models.thresholds.rulebook import export_rulebook
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table import role
 from fairfrontier.runtime.errors import DataError
@@ -207,7 +206,7 @@ def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):
     split = Split("made", 0, "binary", ("score",), {}, {}, train=part, digest="1" * 64)
     model = GroupThresholds(criterion="equalized_odds", bound=0.02)
     model.fit(part.X, part.y, sensitive_features=groups)
-    export_rulebook(model, split, score="s").write(tmp_path / "rule.json")
+    model.to_rulebook(split, score="s").write(tmp_path / "rule.json")
     summary = run(table, tmp_path / "out", apply=str(tmp_path / "rule.json"), groups=None,
                   labels="y", ids="id")  # fmt: skip
     decided = pd.read_parquet(tmp_path / "out" / "decisions.parquet")

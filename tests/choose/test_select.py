@@ -10,7 +10,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.select import Study, select
-from fairfrontier.models.thresholds.model import PostProcessed
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.text_file import to_csv
 
@@ -159,7 +159,7 @@ def test_a_rule_stands_behind_its_model(study):
     rule.fit(score, y, sensitive_features=groups).save(study.home / "rule")
     study.models["post_processor"] = "rule"
     model = select(study, ACCURACY).model
-    assert isinstance(model, PostProcessed)
+    assert isinstance(model, PostProcessor)
     decided = model.predict(np.zeros((3, 2)), sensitive_features=groups[:3], ids=np.arange(3))
     assert set(decided) <= {0, 1}
 

@@ -18,7 +18,6 @@ from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.cli import command
 from fairfrontier.cli.command import show_choice, show_debiasing
 from fairfrontier.cli.option import build_command, read_options
-from fairfrontier.models.thresholds.rulebook import export_rulebook
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.auditing.hiring import make_applicants
 from tests.auditing.noisy_rows import (
@@ -317,7 +316,7 @@ def test_thresholds_from_python_decide_alike_on_a_table(method, parameters, tmp_
     model = LogisticRegression(max_iter=1000).fit(split.train.X, split.train.y)
     asked = {"attributes": ["age", "origin"], "random_state": 11, **parameters}
     fair = post_process(model, split, method, **asked)
-    export_rulebook(fair, split).write(home / "thresholds.json")
+    fair.to_rulebook(split).write(home / "thresholds.json")
     part = split.test
     table = pd.DataFrame({"id": part.ids, "score": model.predict_proba(part.X)[:, 1]})
     for name, levels in part.attributes.items():

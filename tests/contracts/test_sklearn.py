@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import sklearn
+from scipy.sparse import issparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -31,7 +34,7 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "fair_classification": {"solver": "grid_search", "grid_size": 2, "threshold": 0.5},
     "fair_regression_classifier": {"budget": 1.0},
     "fair_regression": {"label_range": [-10.0, 10.0], "n_grid": 200, "budget": 1.0},
-    "group_thresholds": {"scale": "margin", "bound": 1.0},
+    "group_thresholds": {"bound": 1.0},
     "hardt": {"scale": "margin", "attributes": 1},
     # A tie of ten is the second class to us, and the first to the checks.
     "k_neighbors": {"n_neighbors": 5},
@@ -41,13 +44,17 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "noisy_naive": {"criterion": "demographic_parity"},
     "noisy_soft_assignment": {"iterations": 5, "learning_rate": 0.5},
     "noisy_true_groups": {"criterion": "demographic_parity"},
-    "randomized_threshold": {"scale": "margin"},
     "threshold_descent": {"scale": "margin"},
     "reductions": {"solver": "grid_search", "grid_size": 2},
     "reject_option": {"scale": "margin", "budget": 1.0},
     "sensei": {"steps": 20, "learning_rate": 0.1, "subspace_steps": 1, "full_steps": 1},
     "sensr": {"steps": 20, "learning_rate": 0.1, "subspace_steps": 1, "full_steps": 1},
     "shift_inference": {"scale": "margin", "attributes": 1},
+}
+
+BEHIND = {
+    name: {"estimator": LogisticRegression()}
+    for name in ("group_thresholds", "randomized_threshold")
 }
 
 # Checks that a method fails, with the reason.
@@ -103,12 +110,13 @@ class Mirrored:
 def read_table(X: Any) -> np.ndarray:
     """Return rows as a table of numbers; zeros for what is none, which the method is to refuse."""
     try:
-        table = np.asarray(X)
+        table = X.toarray() if issparse(X) else np.asarray(X)
         if table.ndim == 2 and table.size:
             return np.nan_to_num(table.real.astype(np.float64), posinf=0.0, neginf=0.0)
     except (TypeError, ValueError):
         pass
-    return np.zeros(X.shape if len(getattr(X, "shape", ())) == 2 and X.shape[1] else (1, 1))
+    shape = getattr(X, "shape", ())
+    return np.zeros((shape[0], max(1, shape[1])) if len(shape) == 2 else (1, 1))
 
 
 def make_groups(X: Any) -> np.ndarray:
@@ -138,9 +146,10 @@ OFFERED = {
 def supply(cls: type[Estimator]) -> type[Estimator]:
     """Return the class with what the checks do not give made up from the rows.
 
-    Its ``fit`` has no keyword but ``sample_weight``, and its predictions have none. The score of
-    a post-processor is the first feature.
+    Its ``fit`` has no keyword but ``sample_weight``, and its predictions have none. A rule that
+    takes no estimator reads the first feature as its score.
     """
+    scored = issubclass(cls, PostProcessor) and "estimator" not in inspect.signature(cls).parameters
 
     def fit(self, X, y, sample_weight=None):
         made = {key: OFFERED[key](X) for key in cls.fit_needs}
@@ -167,7 +176,7 @@ def supply(cls: type[Estimator]) -> type[Estimator]:
     }
     if cls.predict_needs:
         changed |= {name: ask(name) for name in ("predict", "predict_proba")} | {"score": score}
-    found = type(cls.__name__, (First, cls) if issubclass(cls, PostProcessor) else (cls,), changed)
+    found = type(cls.__name__, (First, cls) if scored else (cls,), changed)
     # Found by its name, as pickling asks.
     globals()[cls.__name__] = found
     return found
@@ -185,6 +194,7 @@ class First:
 
     def validate_training(self, X, y, *aligned, sample_weight=None):
         rows, codes = Classifier.validate_training(self, X, y, *aligned)
+        self.scale_, self.knots_ = self.scale, ()
         return read_scores(rows[:, 0], self.scale, self.name), codes
 
     def validate_rows(self, X):
@@ -193,7 +203,7 @@ class First:
 
 def make_estimators() -> list[Estimator]:
     return [
-        supply(cls)(**{**cls.example, **PARAMETERS.get(name, {})})
+        supply(cls)(**{**cls.example, **BEHIND.get(name, {}), **PARAMETERS.get(name, {})})
         for name, cls in METHODS.all().items()
     ]
 

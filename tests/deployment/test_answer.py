@@ -11,7 +11,6 @@ import pytest
 import fairfrontier as ff
 from fairfrontier.choose.select import MixedChoice, Study
 from fairfrontier.deployment.bundle import Mixture, find_mixture, list_margins
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
@@ -104,7 +103,7 @@ def test_a_mixture_is_saved_without_pickle(study, parts, tmp_path):
     chosen, part = study.select("accuracy", {DIFFERENCE: 0.05}, mixture=True).model, parts["test"]
     rule = ff.create("hardt", attributes=[0], criterion="equal_opportunity")
     score = chosen.first.predict_proba(part.X)[:, 1]
-    chain = PostProcessed(chosen.first, rule.fit(score, part.y, sensitive_features=part.groups))
+    chain = rule.fit(score, part.y, sensitive_features=part.groups).behind(chosen.first)
     model = Mixture(chain, chosen.second, 0.3, random_state=4)
     found = Mixture.load(model.save(tmp_path / "model"))
     given = {"sensitive_features": part.groups, "ids": part.ids}

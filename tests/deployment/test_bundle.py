@@ -163,7 +163,7 @@ def test_draws_belong_to_row_ids(bundles, raw):
     bundle = bundles["drawn"]
     decided = bundle.decide(raw)
     kept = decided["refused"] == ""
-    drawn = uniforms(bundle.model.processor.random_state, np.arange(len(raw)))
+    drawn = uniforms(bundle.model.random_state, np.arange(len(raw)))
     wanted = (drawn < decided["probability"]).astype(int)
     assert (decided["decision"][kept].astype(int) == wanted[kept]).all()
     # The index names rows where no column does.

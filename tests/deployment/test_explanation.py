@@ -26,7 +26,6 @@ from fairfrontier.deployment.explanation import (
 )
 from fairfrontier.models.base import Classifier, Regressor
 from fairfrontier.models.registry import create
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.table import text
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.text_file import read_csv
@@ -198,9 +197,8 @@ def fitted(rows):
         if kind == "post-processed":
             model = fit("gbdt")
             rule = create("hardt", attributes=[0])
-            return PostProcessed(
-                model, rule.fit(model.predict_proba(X)[:, 1], y, sensitive_features=groups)
-            )
+            rule.fit(model.predict_proba(X)[:, 1], y, sensitive_features=groups)
+            return rule.behind(model)
         model = create(kind, **dict(create(kind).example))
         metric = SimpleNamespace(sigma=np.eye(6) - np.full((6, 6), 1 / 6))
         return model.fit(X, y, **({"metric": metric} if kind == "project" else {}))
@@ -238,7 +236,7 @@ def test_values_add_up_to_the_score(fitted, rows, kind):
     found = attribute_score(model, X, SPANS)
     assert found.unit == KINDS[kind]
     if kind == "mixture":
-        chance = 0.7 * model.first.model.predict_proba(X) + 0.3 * model.second.predict_proba(X)
+        chance = 0.7 * model.first.estimator_.predict_proba(X) + 0.3 * model.second.predict_proba(X)
     else:
         chance = getattr(model, "model", model).predict_proba(X)
     score = logit(chance[:, 1]) if found.unit == "log-odds" else chance[:, 1]

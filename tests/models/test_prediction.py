@@ -10,7 +10,6 @@ from sklearn.svm import LinearSVC
 
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.prediction import predict_part, task_of
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import DataError
 from papers.rival.hardt import Hardt
@@ -56,9 +55,8 @@ def test_foreign_classifier():
 def test_a_model_of_other_features_is_refused(columns, told):
     part = replace(PART, X=np.hstack([X, X]), feature_names=("size", "age"), counterfactuals={})
     frame = pd.DataFrame(np.hstack([X, X]), columns=columns)
-    for model in (Linear(), PostProcessed(Linear(), Hardt())):
-        inner = getattr(model, "model", model)
-        inner.fit(frame, Y)
+    inner = Linear().fit(frame, Y)
+    for model in (inner, Hardt().behind(inner)):
         with pytest.raises(DataError, match=f"{told} those of made: 'age' stood where 'size'"):
             predict_part(model, part)
     named = replace(part, feature_names=tuple(columns))

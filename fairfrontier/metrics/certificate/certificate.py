@@ -14,7 +14,7 @@ from fairfrontier.models.individual.budro.geometry import build_geometry, snap_c
 from fairfrontier.models.individual.budro.search import Piece, Search, minimise_dual
 from fairfrontier.models.neural.network import Adam, Network, forward, input_gradient
 from fairfrontier.models.prediction import Prediction, predict_part
-from fairfrontier.models.thresholds.model import PostProcessed
+from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import derive_generator
@@ -564,7 +564,7 @@ def certify(
         raise ConfigError(
             f"The label of {part.dataset} has no classes.", "Certify classifiers only."
         )
-    corrected = isinstance(model, PostProcessed) and not model.processor.rescores
+    corrected = isinstance(model, PostProcessor) and not model.rescores
     decides = corrected or getattr(model, "randomized", False)
     chosen: Loss = loss or ("error" if decides else "log")
     predicted = predict_part(model, replace(part, counterfactuals={}))

@@ -24,7 +24,7 @@ from fairfrontier.models.prediction import (
     predict_variants,
 )
 from fairfrontier.models.thresholds.base import PostProcessor, score_part
-from fairfrontier.models.thresholds.model import PostProcessed, fit_processor, require_calibration
+from fairfrontier.models.thresholds.model import fit_processor, require_calibration
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import Block
 
@@ -49,7 +49,7 @@ def fit_behind(
     fitted = require_calibration(split).name
     validation = stored["validation"].score if "validation" in stored else None
     fit_processor(processor, split, stored[fitted].score, validation)
-    chain = cache(lambda: PostProcessed(load(), processor))
+    chain = cache(lambda: processor.behind(load()))
     decided = {name: _decide(processor, part, stored[name], chain) for name, part in split.parts()}
     if split.calibration is None and split.validation is not None:
         decided["validation"] = _cross_fit(
@@ -67,7 +67,7 @@ def fit_behind_blocks(
     """
     bare = {name: replace(part, counterfactuals={}) for name, part in split.parts()}
     decided = fit_behind(processor, lambda: model, stored, split.replace(**bare))
-    variants = map_parts(_predict_variants, PostProcessed(model, processor), dict(split.parts()))
+    variants = map_parts(_predict_variants, processor.behind(model), dict(split.parts()))
     return {
         name: replace(
             part,
@@ -87,7 +87,7 @@ def _predict_variants(block: Block, model: Any, part: Part) -> Prediction:
 
 
 def _decide(
-    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessed]
+    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessor]
 ) -> Prediction:
     """Return a post-processor's decisions from the stored scores of its model.
 
@@ -110,7 +110,7 @@ def _decide(
 
 
 def _decide_variants(
-    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessed]
+    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessor]
 ) -> Mapping[str, Variants]:
     """Return a monotone rule's decisions on every variant, from its stored score.
 

@@ -4,35 +4,81 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
+import narwhals.stable.v2 as nw
 import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.utils.validation import check_consistent_length
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils.validation import _num_samples, check_consistent_length, validate_data
 
 from fairfrontier.models.base import (
     FEATURES,
+    NAMES,
+    SHAPE,
     TRIED,
     Classifier,
+    Estimator,
     TrainingWarning,
     explaining,
     training_weight,
 )
-from fairfrontier.models.group import Attributes, Codes, choose_columns, number_cells
-from fairfrontier.models.thresholds.rule import FittedRule, measure_rates
+from fairfrontier.models.group import (
+    Attributes,
+    Codes,
+    SensitiveFeatures,
+    choose_columns,
+    number_cells,
+)
+from fairfrontier.models.persistence import State, find_strangers, write_state
+from fairfrontier.models.registry import load_model
+from fairfrontier.models.response import (
+    choose_response,
+    list_fit_keywords,
+    name_estimator,
+    score_rows,
+    take_response,
+)
+from fairfrontier.models.thresholds.rule import (
+    UNSEEN,
+    FittedRule,
+    Knots,
+    Scale,
+    measure_rates,
+    rescale,
+)
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
+from fairfrontier.runtime.arrays import to_host, to_numpy
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    GroupError,
+    InputError,
+    InputTypeError,
+)
 from fairfrontier.runtime.seeds import uniforms
 
-Scale = Literal["probability", "margin", "signed"]
-SCALES = ("probability", "margin", "signed")
-# What rules of tables take beside: scores by their order, as knots of a score and f.
-Points = Literal["points"]
-Knots = Sequence[tuple[float, float]]
+if TYPE_CHECKING:
+    from fairfrontier.models.thresholds.rulebook import Rulebook
 
+SCALES: tuple[Scale, ...] = get_args(Scale)
+# Columns of a rule's frame that are scores.
+SCORED = ["threshold", "zero_up_to", "one_from"]
+# The folder or learner of a saved rule's estimator, and parameters that are of its fit.
+BEHIND = "estimator"
+UNSAVED = ("estimator", "prefit", "cv")
+# Ranks at which points are read off: enough for a curve, few enough for a rulebook.
+KNOTS = 257
 # Closer to −1 or 1 nobody tells scores apart.
 SATURATED = 1e-6
 # Standard errors of an AUC below ½ that are no chance.
@@ -43,31 +89,58 @@ TURN = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PostProcessor(Classifier):
-    """Base of the methods that turn scores into decisions, by group.
+    """Base of the rules that decide from scores, by group: behind an estimator, or from scores.
 
-    ``fit(X, y, *, sensitive_features, sample_weight=None, validation=None)`` and ``predict_proba(X,
-    *, sensitive_features)`` take the scores of a trained model as X, shape (n_samples,) or
-    (n_samples, 1); ``validation`` is a Part whose X holds scores likewise. A subclass implements
-    ``fit`` and ``probability``.
+    With an ``estimator`` the rule is a classifier on its rows: ``fit(X, y, *, sensitive_features,
+    sample_weight=None)``, ``predict`` and ``predict_proba(X, *, sensitive_features)``. Without one
+    X holds scores, shape (n_samples,) or (n_samples, 1), higher ones of rows whose label is more
+    likely the favourable one. ``validation`` of a fit is a Part with such an X.
+
+    A subclass implements ``fit``, which passes its rows through ``validate_training``, and
+    ``probability``.
 
     Parameters
     ----------
-    attributes : int, list of int or None
+    estimator : estimator or None
+        A classifier of two classes with a ``predict_proba``, or else a ``decision_function``. None
+        where scores are given.
+    prefit : bool
+        Whether the estimator is fitted, so that the rows of ``fit`` are for the rule alone; it
+        should not have been trained on them. A ``FrozenEstimator`` is, too, and stays so when the
+        rule is cloned, as by ``cross_validate``. Else the rule is fitted on scores of models that
+        were fitted on other folds (``cv``), and the estimator on all rows.
+    cv : int, splitter or iterable of splits, optional
+        Those folds; by default five, stratified by label.
+    pos_label : optional
+        The favourable label; by default the last in order, as in scikit-learn.
+    attributes : int, str, list of these or None
         Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all.
-    scale : {"probability", "margin", "signed"}
-        What the scores are: P(Y=1|x), log odds, or f ∈ [−1, 1]; 1 is the last of the two labels.
+    scale : {"probability", "margin", "signed", "points"}
+        What given scores are: P(favourable), log odds, f ∈ [−1, 1], or numbers of which only the
+        order counts, as points, deciles or distances. Of an estimator's scores probabilities are
+        known as such, and those of a decision function are points unless this says margin.
     random_state : int
         Seed of the draws of ``predict``; no effect where nothing is random.
 
     Attributes
     ----------
+    estimator_ : estimator
+        The fitted estimator, where there is one.
+    classes_ : ndarray of shape (2,)
+        The labels, the favourable one last.
     cells_ : ndarray of int64, shape (n_groups, n_attributes)
         The combinations of codes that make the groups, in ascending order.
+    scale_ : str
+        What the scores of the fit were.
+    knots_ : tuple of (float, float)
+        Of points, pairs of a score and f, by which f is read; empty for other scales.
 
     Notes
     -----
-    Scores of rows that the model was trained on are overconfident: fit on other rows.
+    One fit of the estimator for each fold and one more, unless it is fitted. Scores of rows that a
+    model was trained on are overconfident: whoever gives scores gives those of other rows.
     """
 
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
@@ -77,10 +150,18 @@ class PostProcessor(Classifier):
     # Whether P(decision = 1) rises with the score in every group.
     monotone: ClassVar[bool] = False
 
-    attributes: Attributes
-    scale: Scale
-    random_state: int
-    cells_: np.ndarray
+    estimator_: Any = field(init=False)
+    cells_: np.ndarray = field(init=False)
+    scale_: Scale = field(init=False)
+    knots_: Knots = field(init=False)
+
+    estimator: Any = field(default=None, kw_only=False)
+    prefit: bool = False
+    cv: Any = None
+    pos_label: Any = None
+    attributes: Attributes = None
+    scale: Scale | None = "probability"
+    random_state: int = 0
 
     @property
     def takes_unseen(self) -> bool:
@@ -98,42 +179,158 @@ class PostProcessor(Classifier):
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
-        self.require("scale", self.scale in SCALES, "probability, margin or signed")
+        chosen = self.scale in SCALES or self.scale is type(self).scale is None
+        self.require("scale", chosen, ", ".join(SCALES))
+        known = self.estimator is None or not isinstance(self.estimator, type)
+        self.require("estimator", known, "an instance, fitted or not, or None for scores")
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: X may be one-dimensional."""
+        """Return scikit-learn's tags: rows are the estimator's, or scores in one dimension."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = True
+        if self.estimator is None:
+            tags.input_tags.one_d_array = True
+        else:
+            tags.input_tags = get_tags(self.estimator).input_tags
         return tags
+
+    def from_scores(self, scores: Any, y: Any = None, **keywords: Any) -> Self:
+        """Fit the rule on scores that the fitted estimator gave to rows, and labels of these.
+
+        ``keywords`` are those of ``fit``. Predictions ask the estimator, if there is one.
+        """
+        estimator, self.estimator = self.estimator, None
+        try:
+            self.fit(scores, y, **keywords)
+        finally:
+            self.estimator = estimator
+        if estimator is not None:
+            self._stand_behind(estimator)
+        return self
+
+    def behind(self, model: Any) -> Self:
+        """Return this fitted rule behind a model that gives such scores."""
+        rule = copy(self)
+        rule._stand_behind(model)
+        return rule
+
+    @property
+    def rule(self) -> Self:
+        """The fitted rule on scores, without the estimator."""
+        rule = copy(self)
+        rule.estimator = None
+        rule.__dict__.pop("estimator_", None)
+        rule.__dict__.pop(NAMES, None)
+        rule.n_features_in_ = 1
+        return rule
+
+    def _stand_behind(self, model: Any) -> None:
+        self.estimator_ = model
+        for name in (SHAPE, NAMES):
+            self.__dict__.pop(name, None)
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
 
     def validate_training(
         self, X: Any, y: Any, *aligned: Any, sample_weight: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of a fit as f ∈ [−1, 1], and its labels as codes of ``classes_``.
 
-        A TrainingWarning is given for scores that predict the opposite of the labels.
+        An estimator is fitted first where it is not, or else asked for its scores of X. The first
+        of ``aligned`` are sensitive features. Without labels y the classes are 0 and 1. A
+        TrainingWarning is given for scores that predict the opposite of the labels.
         """
-        rows, codes = super().validate_training(as_column(X), y, *aligned)
-        signed = read_scores(rows, self.scale, self.name)
-        if self.scale == "margin" and 2 * count_saturated(np.ravel(rows), signed) > signed.size:
+        with explaining():
+            check_consistent_length(X, y, *aligned, sample_weight)
+            labels = np.zeros(_num_samples(X)) if y is None else y
+        scores, scale = X, self.scale
+        self.__dict__.pop("estimator_", None)
+        if self.estimator is not None:
+            scores, known = self._score_training(X, y, aligned[0], sample_weight)
+            if known or scale != "margin":
+                scale = "probability" if known else "points"
+        rows, codes = super().validate_training(as_column(scores), labels, *aligned)
+        weight = training_weight(sample_weight, len(codes))
+        if scale is None:
+            whole = not rows.size or (rows.min() >= 0 and rows.max() <= 1)
+            scale = "probability" if whole or y is None else "points"
+        self.scale_, self.knots_ = scale, ()
+        if scale == "points":
+            if y is None:
+                raise ConfigError(f"{self.name} reads points by labels.", "Pass y.")
+            some = weight > 0
+            self.knots_ = rank_points(np.ravel(rows)[some], codes[some], weight[some])
+        signed = read_scores(rows, scale, self.name, self.knots_)
+        if scale == "margin" and 2 * count_saturated(np.ravel(rows), signed) > signed.size:
             raise refuse_saturated(self.name)
-        weight = training_weight(sample_weight, signed.size)
-        if found := find_backward(signed, codes, weight):
+        if hasattr(self, "estimator_"):
+            self._stand_behind(self.estimator_)
+        if y is not None and (found := find_backward(signed, codes, weight)):
             warnings.warn(
                 f"The scores that {self.name} got {found} {TURN}", TrainingWarning, stacklevel=3
             )
         return signed, codes
 
+    def _score_training(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, bool]:
+        """Set ``estimator_`` and return scores of rows by models that were not trained on them."""
+        name, estimator = f"The estimator {name_estimator(self.estimator)}", self.estimator
+        if y is None:
+            raise InputError(
+                f"{self.name} requires y to be passed, but the target y is None.",
+                "Pass labels, or scores without an estimator.",
+            )
+        with explaining():
+            y = validate_data(self, y=to_host(y))
+            self.learn_target(y)
+        positive = self.classes_[1]
+        if self.prefit or isinstance(estimator, FrozenEstimator):
+            self.estimator_ = estimator
+            return score_rows(estimator, X, positive, name)
+        method = choose_response(estimator, name)
+        weight = None if sample_weight is None else training_weight(sample_weight, len(y))
+        keywords = list_fit_keywords(
+            estimator, name, sample_weight=weight, sensitive_features=groups
+        )
+        try:
+            output = cross_val_predict(estimator, X, y, cv=self.cv, method=method, params=keywords)
+            self.estimator_ = clone(estimator).fit(X, y, **keywords)
+        except FairfrontierError as error:
+            raise InputError(f"{name} failed: {error.fault}", error.mend) from error
+        except (TypeError, ValueError) as error:
+            text = " ".join(str(error).split())
+            kind = InputTypeError if isinstance(error, TypeError) else InputError
+            raise kind(
+                f"{name} cannot be trained on these rows: {text}",
+                "Give it as a pipeline that encodes what the rows hold.",
+            ) from error
+        classes = np.sort(self.classes_)
+        return take_response(output, classes, positive, name), method == "predict_proba"
+
     def validate_rows(self, X: Any) -> np.ndarray:
         """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
-        return read_scores(super().validate_rows(as_column(X)), self.scale, self.name)
+        if hasattr(self, "estimator_"):
+            name = f"The estimator {name_estimator(self.estimator_)}"
+            rows, _ = score_rows(self.estimator_, X, self.classes_[1], name)
+        else:
+            rows = super().validate_rows(as_column(X))
+        return read_scores(rows, self.scale_, self.name, self.knots_)
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
         """Set ``classes_`` and return the labels' codes; a sample may lack one of 0 and 1."""
         if y.dtype.kind in "iuf" and ((y == 0) | (y == 1)).all():
-            self.classes_ = np.arange(2, dtype=y.dtype)
-            return y.astype(np.int64)
-        return super().learn_target(y)
+            self.classes_, codes = np.arange(2, dtype=y.dtype), y.astype(np.int64)
+        else:
+            codes = super().learn_target(y)
+        if self.pos_label is not None and self.pos_label != self.classes_[1]:
+            if self.pos_label != self.classes_[0]:
+                raise ConfigError(
+                    f"pos_label is {self.pos_label!r}, and the labels are "
+                    f"{' and '.join(map(str, self.classes_))}.",
+                    "Give one of them.",
+                )
+            self.classes_, codes = self.classes_[::-1], 1 - codes
+        return codes
 
     def supports(self, split: Split) -> str | None:
         """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
@@ -146,12 +343,16 @@ class PostProcessor(Classifier):
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,).
 
-        ``sensitive_features`` has shape (n_samples, n_attributes). Randomised rules need the row
-        ``ids``, since a draw depends on (``random_state``, row id): ConfigError without them.
+        ``sensitive_features`` has shape (n_samples, n_attributes). A draw depends on
+        (``random_state``, row id). Without ``ids``, which are whole numbers, rows of an estimator
+        are told apart by what they hold, so that equal rows are decided alike, in any order;
+        ConfigError is raised where the rows are but scores.
         """
         probability = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
         if not self.randomized:
             return self.classes_[(probability >= self.cut_).astype(np.int64)]
+        if ids is None and hasattr(self, "estimator_"):
+            ids = hash_rows(X)
         if ids is None:
             raise ConfigError(
                 f"{self.name} draws its decisions by row id, but got no ids.",
@@ -196,6 +397,116 @@ class PostProcessor(Classifier):
         """
         return None
 
+    @property
+    def thresholds_(self) -> pd.DataFrame:
+        """The rule by group, on the scale of the scores, as a tidy frame.
+
+        One row for each group and threshold: the group's levels, ``threshold`` and the ``share``
+        with which it is drawn; 1 is decided above it, or where ``above`` is false up to it. Of
+        ramps and coins instead the scores up to which h is 0 and from which it is 1, and h at a
+        single threshold. AttributeError before a fit, and for rules of another kind.
+        """
+        described = self.describe_rule() if hasattr(self, "cells_") else None
+        if described is None:
+            raise AttributeError(f"This {type(self).__name__} has no thresholds by group.")
+        groups = [self.name_cell(cell, self._describe_groups()) for cell in self.cells_]
+        if self.takes_unseen:
+            groups.append(dict.fromkeys(groups[0], UNSEEN))
+        rows = [
+            {**group, **row}
+            for code, group in enumerate(groups)
+            for row in described.rule.list_thresholds(code)
+        ]
+        table = pd.DataFrame(rows)
+        for name in table.columns.intersection(SCORED):
+            places = [(each, rescale(each, self.scale_, self.knots_)) for each in table[name]]
+            table[name] = [np.copysign(np.inf, f) if at is None else at for f, at in places]
+        return table
+
+    def _describe_groups(self) -> Mapping[str, Sequence[str]]:
+        """Return the levels of the sensitive features of the fit, which are codes if need be."""
+        known = vars(self).get(FEATURES)
+        coded = SensitiveFeatures((), (None,) * (max(self.columns) + 1))
+        return (known or coded).describe()
+
+    def to_rulebook(
+        self,
+        split: Split | None = None,
+        *,
+        score: str = "score",
+        ids: str | None = "id",
+        unseen: str | None = None,
+    ) -> Rulebook:
+        """Return the fitted rule as a document, which `fairfrontier debias --apply` reads.
+
+        It gives a table the decisions of ``predict`` where its column ``score`` holds the scores
+        that the rule takes, ``ids`` the row ids, and one column for each of the rule's attributes
+        their levels' names.
+
+        Parameters
+        ----------
+        split : Split, optional
+            The one that it was fitted on, where that was with its codes: it names the levels.
+        score, ids : str
+            Names of the columns of scores and row ids.
+        unseen : str, optional
+            What becomes of groups without a threshold: ``refuse``, ``pooled`` (for thresholds
+            fitted with it), or the group by whose threshold they are decided, such as
+            ``Female×White``. By default what the thresholds were fitted with.
+
+        Raises
+        ------
+        ConfigError
+            When the rule is of another kind, was fitted on other groups than those of the split, or
+            has no threshold for ``unseen``.
+        """
+        from fairfrontier.models.thresholds.rulebook import make_rulebook
+
+        described = self.describe_rule()
+        if described is None:
+            raise ConfigError(
+                f"A rulebook holds thresholds by group, but {self.name} has another rule.",
+                "Post-process with randomized_threshold, group_thresholds, hardt or reject_option.",
+            )
+        if (facts := described.facts) is None:
+            raise ConfigError(
+                f"A rulebook states the rates of the groups, which this {self.name} was saved "
+                "without.",
+                "Fit it again.",
+            )
+        attributes = self._describe_groups() if split is None else split.train.attributes
+        try:
+            cells = [self.name_cell(cell, attributes) for cell in self.cells_]
+        except IndexError:
+            where = "the split" if split is None else split.dataset
+            raise ConfigError(
+                f"The thresholds were fitted on other groups than those of {where}.",
+                "Pass the split that they were fitted on.",
+            ) from None
+        names, counts, rates = [tuple(c.values()) for c in cells], facts["rows"], facts["rates"]
+        if self.takes_unseen:
+            names, counts = [*names, (UNSEEN,) * len(names[0])], [*counts, 0]
+            rates = [*rates, float(np.average(rates, weights=counts[:-1]))]
+        return make_rulebook(
+            described.rule,
+            score=score,
+            scale=self.scale_,
+            knots=self.knots_,
+            columns=tuple(cells[0]),
+            cells=tuple(names),
+            counts=np.array(counts),
+            rates=np.array(rates),
+            rate=described.rate,
+            budget=described.budget,
+            criterion=described.criterion,
+            unseen=unseen or ("pooled" if self.takes_unseen else "refuse"),
+            seed=int(self.random_state),
+            ids=ids,
+            file="arrays" if split is None else split.dataset,
+            sha256="" if split is None else split.digest,
+            rows=sum(facts["rows"]),
+        )
+
     def count_rates(self, h: np.ndarray, code: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
         """Return the ``rows`` of every group and its ``rates`` E[h | group], as plain lists.
 
@@ -204,6 +515,57 @@ class PostProcessor(Classifier):
         size = len(self.cells_)
         rows, rates = np.bincount(code, minlength=size), measure_rates(h, code, weight, size)
         return {"rows": rows.tolist(), "rates": rates.tolist()}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted rule to a new folder, and the estimator, where it can be read again.
+
+        Estimators of this library are, and those of types that skops trusts; of others the rule is
+        written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
+        """
+        learners, estimator = {}, vars(self).get("estimator_")
+        while isinstance(estimator, FrozenEstimator):
+            estimator = estimator.estimator
+        if estimator is not None and not isinstance(estimator, Estimator):
+            if strangers := find_strangers(estimator):
+                warnings.warn(
+                    f"The rule is saved without its estimator, which has types that would not be "
+                    f"read again: {strangers}.",
+                    stacklevel=2,
+                )
+            else:
+                learners = {BEHIND: estimator}
+        rule = self.rule
+        parameters = rule.get_params(deep=False)
+        parameters = {name: parameters[name] for name in parameters if name not in UNSAVED}
+        state = replace(rule.pack_state(), learners=learners)
+        written = write_state(Path(folder), self.name, parameters, state, self.trusted)
+        if isinstance(estimator, Estimator):
+            estimator.save(written / BEHIND)
+        return written
+
+    @classmethod
+    def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
+        """Read what ``save`` wrote; see `Estimator.load`."""
+        rule = super().load(folder, trusted=trusted)
+        if (Path(folder) / BEHIND).is_dir():
+            rule._stand_behind(load_model(Path(folder) / BEHIND, trusted=trusted))
+        return rule
+
+    def pack_state(self) -> State:
+        """Return the rule's state with what scores are."""
+        state = super().pack_state()
+        kept = {name: getattr(self, f"{name}_") for name in ("scale", "knots")}
+        return replace(state, facts={**state.facts, **kept})
+
+    def unpack_state(self, state: State) -> None:
+        """Restore what ``pack_state`` returned, and the estimator behind which the rule stands."""
+        facts, learners = dict(state.facts), dict(state.learners)
+        self.scale_ = facts.pop("scale", self.scale)
+        self.knots_ = tuple(tuple(pair) for pair in facts.pop("knots", ()))
+        estimator = learners.pop(BEHIND, None)
+        super().unpack_state(replace(state, facts=facts, learners=learners))
+        if estimator is not None:
+            self._stand_behind(estimator)
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""
@@ -249,8 +611,8 @@ class PostProcessor(Classifier):
     ) -> dict[str, str]:
         """Return attribute -> level of one of ``cells_``, from all attributes and their levels."""
         items = list(attributes.items())
-        columns = self.cross(np.arange(len(items))[None, :])[0]
-        chosen = [items[column] for column in columns.tolist()]
+        numbers = Codes.of(np.arange(len(items))[None, :], tuple(attributes))
+        chosen = [items[column] for column in self.cross(numbers)[0].tolist()]
         return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
 
     def refuse_cell(self, cell: np.ndarray, fault: str, mend: str) -> GroupError:
@@ -297,7 +659,7 @@ def as_column(X: Any) -> Any:
     return to_numpy(scores)[:, None] if scores.ndim == 1 else scores
 
 
-def read_scores(X: np.ndarray, scale: Scale | Points, name: str, knots: Knots = ()) -> np.ndarray:
+def read_scores(X: np.ndarray, scale: Scale, name: str, knots: Knots = ()) -> np.ndarray:
     """Return scores as f(x) ∈ [−1, 1], an estimate of 2 P(Y=1|x) − 1, shape (n_samples,).
 
     X has shape (n_samples,) or (n_samples, 1): a probability p becomes 2p − 1, a margin m (log
@@ -326,6 +688,37 @@ def read_scores(X: np.ndarray, scale: Scale | Points, name: str, knots: Knots = 
         )
     score = np.clip(score, low, 1.0)
     return 2.0 * score - 1.0 if scale == "probability" else score
+
+
+def rank_points(
+    score: np.ndarray, y: np.ndarray | None, weight: np.ndarray, rate: float | None = None
+) -> Knots:
+    """Return knots by which scores of any scale are f ∈ [−1, 1], from their ranks.
+
+    f is 0 at the cut by which decisions agree most with the labels ``y``, or where the share
+    ``rate`` of the rows is decided 1 without labels, and beside it in proportion to the share of
+    rows between, down to −1 and up to 1. Arrays have shape (n,), and weights are > 0. O(n log n).
+    """
+    order = np.argsort(score, kind="stable")
+    levels, first = np.unique(score[order], return_index=True)
+    if levels.size < 2:
+        raise DataError(
+            f"All scores are {levels[0]:g}.", "Name a column of scores that differ between rows."
+        )
+    mass = np.add.reduceat(weight[order], first)
+    share = (np.cumsum(mass) - mass / 2) / mass.sum()
+    if y is not None:
+        # What is gained by deciding a level 1, from the highest on.
+        gain = np.add.reduceat((weight * (2.0 * y - 1.0))[order], first)
+        cut = levels.size - 1 - int(np.cumsum(gain[::-1]).argmax())
+    else:
+        cut = min(int(np.searchsorted(share, 1.0 - float(rate or 0.0))), levels.size - 1)
+    low, high = share[[0, -1]]
+    below, above = max(share[cut] - low, 1e-9), max(high - share[cut], 1e-9)
+    f = (share - share[cut]) / np.where(share < share[cut], below, above)
+    kept = np.unique(np.searchsorted(share, np.linspace(low, high, KNOTS)).clip(0, levels.size - 1))
+    kept = np.union1d(kept, cut)
+    return tuple(zip(levels[kept].tolist(), f[kept].tolist(), strict=True))
 
 
 def count_saturated(score: np.ndarray, signed: np.ndarray) -> int:
@@ -365,18 +758,23 @@ def find_backward(
     return f"predict the opposite of the labels: their AUC is {auc:.2f}, below 0.50."
 
 
-def rescale(signed: float, scale: Scale | Points, knots: Knots = ()) -> float | None:
-    """Return a point of [−1, 1] on the scale of the scores; None outside."""
-    if not -1.0 <= signed <= 1.0:
-        return None
-    if scale == "probability":
-        return (signed + 1.0) / 2.0
-    if scale == "points":
-        score, f = np.array(knots).T
-        return float(np.interp(signed, f, score)) if f[0] <= signed <= f[-1] else None
-    if scale == "margin":
-        return None if abs(signed) == 1.0 else 2.0 * math.atanh(signed)
-    return signed
+def hash_rows(X: Any) -> np.ndarray:
+    """Return a number for each row of a frame or array that depends on what it holds, uint64.
+
+    Numbers count as such whatever their type, and all else as text. ConfigError for sparse rows.
+    """
+    if issparse(X):
+        raise ConfigError("Decisions are drawn by row id, but got no ids.", "Pass ids=.")
+    native = nw.from_native(X, eager_only=True, pass_through=True)
+    table = native.to_pandas() if isinstance(native, nw.DataFrame) else pd.DataFrame(np.asarray(X))
+    columns = {}
+    for k in range(table.shape[1]):
+        column = table.iloc[:, k]
+        numbers = pd.to_numeric(column, errors="coerce") if column.dtype == object else column
+        plain = pd.api.types.is_numeric_dtype(numbers) and (numbers.notna() == column.notna()).all()
+        text = column.astype(object).where(column.notna(), "").astype(str)
+        columns[k] = numbers.astype(np.float64) if plain else text
+    return pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy(np.uint64)
 
 
 def score_part(part: Part, score: np.ndarray) -> Part:

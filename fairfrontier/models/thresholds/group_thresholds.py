@@ -33,7 +33,7 @@ from fairfrontier.models.base import training_weight
 from fairfrontier.models.group import Attributes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale, is_number
+from fairfrontier.models.thresholds.base import PostProcessor, is_number
 from fairfrontier.models.thresholds.calibration import smooth_labels
 from fairfrontier.models.thresholds.curve import (
     BOUNDED,
@@ -51,7 +51,7 @@ from fairfrontier.models.thresholds.programme import (
     pool_groups,
     solve_curves,
 )
-from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule
+from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule, Scale
 
 # Scores of the parent at which a pooled curve has a point, beside the group's own.
 GRID = 1000
@@ -214,8 +214,11 @@ class GroupThresholds(PostProcessor):
 
     Parameters
     ----------
-    attributes, scale, random_state
+    estimator, prefit, cv, pos_label, attributes, random_state
         As in `PostProcessor`.
+    scale : {"probability", "margin", "signed", "points"} or None
+        As there. Only the order of scores counts, but with ``smoothed`` labels or without labels;
+        None takes given scores within 0 and 1 as probabilities, and others as points.
     objective : {"accuracy", "balanced_accuracy", "f1"} or {"costs": {...}}
         What is maximised; costs are ``false_positive`` and ``false_negative``, of which the mean
         over the rows is minimised.
@@ -284,7 +287,7 @@ class GroupThresholds(PostProcessor):
     result_: dict[str, Any] = field(init=False)
 
     attributes: Attributes = None
-    scale: Scale = "probability"
+    scale: Scale | None = None
     objective: Objective = "accuracy"
     criterion: Criterion = "parity"
     bound: float = 0.0
@@ -339,10 +342,13 @@ class GroupThresholds(PostProcessor):
         sensitive_features: Any,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
-        """Find the thresholds on scores X, labels y (or None) and group codes."""
+        """Find the thresholds for the rows X of the estimator, or scores X, and labels y.
+
+        Scores that are probabilities need no y.
+        """
         self.check()
         signed, labels = self.validate_training(
-            X, np.zeros(len(X)) if y is None else y, sensitive_features, sample_weight=sample_weight
+            X, y, sensitive_features, sample_weight=sample_weight
         )
         expected = (1.0 + signed) / 2.0 if y is None else labels
         weight = None if sample_weight is None else training_weight(sample_weight, len(signed))

@@ -1,4 +1,4 @@
-"""A trained model with a post-processor behind it."""
+"""Rules fitted on the parts of a split, behind a trained model."""
 
 from __future__ import annotations
 
@@ -8,97 +8,16 @@ import numpy as np
 
 from fairfrontier.models.prediction import check_features
 from fairfrontier.models.registry import METHODS, create, name_columns
+from fairfrontier.models.response import name_estimator, score_rows
 from fairfrontier.models.thresholds.base import PostProcessor, score_part
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 
 
-class PostProcessed:
-    """A model whose decisions are those of a post-processor on its scores.
-
-    P(decision = 1 | x, group) = h(P(Y = 1 | x), group), with P from ``model`` and h from
-    ``processor``. It predicts like any other estimator, and ``evaluate`` takes it.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted, for two classes.
-    processor : PostProcessor
-        Fitted on that model's probabilities, on rows that the model was not trained on.
-
-    Notes
-    -----
-    A counterfactual version of a row in another group is decided by the rule of that group.
-    """
-
-    def __init__(self, model: Any, processor: PostProcessor) -> None:
-        self.model = model
-        self.processor = processor
-
-    @property
-    def randomized(self) -> bool:
-        """Whether the post-processor draws its decisions."""
-        return self.processor.randomized
-
-    @property
-    def cut_(self) -> float:
-        """The least probability that is decided 1 where nothing is drawn."""
-        return self.processor.cut_
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The labels in ascending order; the last one is the positive one."""
-        return self.processor.classes_
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """The names of the model's features; AttributeError where it has none."""
-        names: np.ndarray = self.model.feature_names_in_
-        return names
-
-    @property
-    def predict_needs(self) -> frozenset[str]:
-        """Keywords of ``predict_proba``: the post-processor's and the model's."""
-        return self.processor.predict_needs | _needs(self.model)
-
-    def predict_proba(
-        self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        return self.processor.predict_proba(
-            self._score(X, sensitive_features, ids), sensitive_features=sensitive_features
-        )
-
-    def predict(
-        self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return decisions as labels, (n_samples,); random ones need ``ids``."""
-        return self.processor.predict(
-            self._score(X, sensitive_features, ids), sensitive_features=sensitive_features, ids=ids
-        )
-
-    def score_part(self, part: Part) -> np.ndarray:
-        """Return the model's P(Y = 1 | x) on the rows of a part, float64, (n_samples,)."""
-        check_features(self.model, part)
-        return self._score(part.X, part.groups, part.ids)
-
-    def _score(self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray | None) -> np.ndarray:
-        keywords = {"sensitive_features": groups, "ids": ids}
-        taken = {key: keywords[key] for key in _needs(self.model)}
-        probability: np.ndarray = self.model.predict_proba(X, **taken)[:, 1]
-        return probability
-
-
-def _needs(model: Any) -> frozenset[str]:
-    """Return the keywords that a model's predictions need; none for other libraries' models."""
-    needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
-    return needs
-
-
 def post_process(
     model: Any, split: Split, method: str = "randomized_threshold", **parameters: Any
-) -> PostProcessed:
-    """Fit a post-processor behind a trained model: on calibration rows, tuned on validation rows.
+) -> PostProcessor:
+    """Fit a rule of a method behind a trained model: on calibration rows, tuned on validation rows.
 
     Parameters
     ----------
@@ -132,14 +51,16 @@ def post_process(
     reason = processor.supports(split.replace(feature_names=("score",)))
     if reason is not None:
         raise ConfigError(reason, "Post-process a model of two classes on a split with groups.")
-    chain, validation = PostProcessed(model, processor), split.validation
-    fit_processor(
-        processor,
-        split,
-        chain.score_part(require_calibration(split)),
-        None if validation is None else chain.score_part(validation),
-    )
-    return chain
+    fitted, validation = require_calibration(split), split.validation
+    scores = [None if part is None else _score(model, part) for part in (fitted, validation)]
+    fit_processor(processor, split, cast("np.ndarray", scores[0]), scores[1])
+    return processor.behind(model)
+
+
+def _score(model: Any, part: Part) -> np.ndarray:
+    check_features(model, part)
+    name = f"The estimator {name_estimator(model)}"
+    return score_rows(model, part.X, getattr(model, "classes_", (0, 1))[-1], name)[0]
 
 
 def fit_processor(

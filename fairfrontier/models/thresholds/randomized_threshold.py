@@ -18,7 +18,7 @@ from fairfrontier.models.group import Attributes, find_columns, read_groups
 from fairfrontier.models.objective import Objective, choose_cut
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
-from fairfrontier.models.thresholds.base import PostProcessor, Scale, is_number
+from fairfrontier.models.thresholds.base import PostProcessor, is_number
 from fairfrontier.models.thresholds.calibration import KINDS, Calibration, Kind, fit_calibration
 from fairfrontier.models.thresholds.curve import Objective as Served
 from fairfrontier.models.thresholds.curve import weigh_objective
@@ -35,7 +35,13 @@ from fairfrontier.models.thresholds.ramp import (
     solve,
     solve_exact,
 )
-from fairfrontier.models.thresholds.rule import FittedRule, RampRule, ThresholdRule, measure_rates
+from fairfrontier.models.thresholds.rule import (
+    FittedRule,
+    RampRule,
+    Scale,
+    ThresholdRule,
+    measure_rates,
+)
 from fairfrontier.models.thresholds.sample import ScoredRows
 from fairfrontier.models.thresholds.threshold import BINS, ThresholdProblem
 from fairfrontier.prepare.split import Part, Split
@@ -203,7 +209,7 @@ class RandomizedThreshold(PostProcessor):
 
     Parameters
     ----------
-    attributes, scale
+    estimator, prefit, cv, pos_label, attributes, scale
         As in `PostProcessor`; a study's YAML may name the attributes.
     objective : {"accuracy", "balanced_accuracy"} or mapping
         What width and rate are chosen by; of costs, written ``{"costs": {"false_positive": 1,
@@ -306,7 +312,7 @@ class RandomizedThreshold(PostProcessor):
     rate_offsets: Sequence[float] = RATE_OFFSETS
     solver: Solver = "exact"
     bins: int = BINS
-    scale: Scale = "probability"
+    scale: Scale | None = "probability"
     calibrate: Kind | None = None
     random_state: int = 0
 
@@ -375,9 +381,8 @@ class RandomizedThreshold(PostProcessor):
     ) -> Self:
         """Choose width and rate where they are not given, and solve for the thresholds."""
         self.check()
-        # Zeros in place of missing labels, so that the classes are 0 and 1.
         signed, codes = self.validate_training(
-            X, np.zeros(len(X)) if y is None else y, sensitive_features, sample_weight=sample_weight
+            X, y, sensitive_features, sample_weight=sample_weight
         )
         labels = None if y is None else codes
         weight = training_weight(sample_weight, len(signed))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import device
@@ -14,6 +14,11 @@ from fairfrontier.runtime.arrays import array_namespace, to_numpy
 
 Array = Any
 
+# What scores are; points are read by their order, from knots of a score and f.
+Scale = Literal["probability", "margin", "signed", "points"]
+Knots = Sequence[tuple[float, float]]
+# The level of every column that stands for groups without a threshold of their own.
+UNSEEN = "(unseen)"
 # Outside of the scores' scale: chooses none, or all.
 NONE, ALL = 2.0, -2.0
 
@@ -50,6 +55,12 @@ class ThresholdRule:
         threshold = by_row(self.threshold)
         above = xp.astype(score > threshold, xp.float64)
         return xp.where(score == threshold, by_row(self.coin), above)
+
+    def list_thresholds(self, code: int) -> Iterator[dict[str, Any]]:
+        """Yield where h of a group is 0 and where 1, and its coin."""
+        low, coin = float(self.threshold[code]), float(self.coin[code])
+        step = self.width == 0
+        yield {"zero_up_to": low, "one_from": low + self.width, "coin": coin if step else math.nan}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: width, thresholds and coins, by group code."""
@@ -91,6 +102,14 @@ class RampRule:
         above = xp.astype(offset > 0, xp.float64)
         return xp.where(by_row(steep), xp.where(offset == 0, level, above), line)
 
+    def list_thresholds(self, code: int) -> Iterator[dict[str, Any]]:
+        """Yield where h of a group is 0 and where 1, and its coin, where there is a step."""
+        slope, level = float(self.slope[code]), float(self.level[code])
+        ends = [float(self.centre[code]) + _divide(y - level, slope) for y in (0.0, 1.0)]
+        step = not 0 < slope < math.inf
+        yield {**dict(zip(("zero_up_to", "one_from"), ends, strict=True)),
+               "coin": level if step else math.nan}  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values by group code; None is an infinite slope."""
         return {
@@ -129,6 +148,12 @@ class MixtureRule:
         # Shares add up to 1 up to rounding only.
         return xp.clip(chance, 0.0, 1.0)
 
+    def list_thresholds(self, code: int) -> Iterator[dict[str, Any]]:
+        """Yield the thresholds of a group that are drawn."""
+        for threshold, share in zip(self.threshold[code], self.share[code], strict=True):
+            if share > 0:
+                yield {"threshold": float(threshold), "share": float(share)}
+
     def clip(self) -> MixtureRule:
         """Return the same rule with finite thresholds: JSON has no infinity."""
         return MixtureRule(np.clip(self.threshold, ALL, NONE), self.share)
@@ -162,6 +187,20 @@ class FittedRule:
     rate: float | tuple[float, float] | None = None
 
 
+def rescale(signed: float, scale: Scale, knots: Knots = ()) -> float | None:
+    """Return a point of [−1, 1] on the scale of the scores; None outside."""
+    if not -1.0 <= signed <= 1.0:
+        return None
+    if scale == "probability":
+        return (signed + 1.0) / 2.0
+    if scale == "points":
+        score, f = np.array(knots).T
+        return float(np.interp(signed, f, score)) if f[0] <= signed <= f[-1] else None
+    if scale == "margin":
+        return None if abs(signed) == 1.0 else 2.0 * math.atanh(signed)
+    return signed
+
+
 def conjugate(excess: Array, width: float) -> Array:
     """Return ξ_γ(w) = ∫ clip(v/γ, 0, 1) dv up to w: a parabola on the ramp, then a line (3)."""
     xp = array_namespace(excess)
@@ -174,6 +213,12 @@ def measure_rates(h: np.ndarray, code: np.ndarray, weight: np.ndarray, n_groups:
     """Return E[h | group], (n_groups,), of rows (n_samples,) in groups that all have weight."""
     chosen, total = (np.bincount(code, mass, n_groups) for mass in (weight * h, weight))
     return np.asarray(chosen / total)
+
+
+def _divide(value: float, slope: float) -> float:
+    if slope == 0:
+        return math.copysign(math.inf, value)
+    return value / slope
 
 
 def _read(described: Mapping[str, Any], *names: str) -> list[np.ndarray]:

@@ -12,13 +12,18 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from fairfrontier.models.thresholds.base import Knots, PostProcessor, rescale
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.models.thresholds.ramp import Rate
-from fairfrontier.models.thresholds.rule import DecisionRule, MixtureRule, RampRule, ThresholdRule
-from fairfrontier.prepare.split import Split
+from fairfrontier.models.thresholds.rule import (
+    UNSEEN,
+    DecisionRule,
+    Knots,
+    MixtureRule,
+    RampRule,
+    Scale,
+    ThresholdRule,
+    rescale,
+)
 from fairfrontier.prepare.table.column import MISSING_LEVEL
-from fairfrontier.prepare.table.role import Scale
 from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
@@ -39,8 +44,6 @@ LINE = (
     "h = min(1, max(0, level + slope * (f - centre))); without a slope h = 1 if f > centre, "
     "h = level if f == centre, else h = 0"
 )
-# The level of every column that stands for groups without a threshold of their own.
-UNSEEN = "(unseen)"
 UNSEEN_GROUPS = (
     "A group that is not in thresholds is refused where unseen is 'refuse'; else it is decided by "
     "the threshold of that group, its levels joined by '×', or where unseen is 'pooled' by the "
@@ -316,83 +319,6 @@ class Rulebook(Model):
         """Write the JSON, which `read_rulebook` and ``fairfrontier debias --apply`` read."""
         text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
         Path(path).write_text(text, encoding="utf-8")
-
-
-def export_rulebook(
-    fitted: PostProcessor | PostProcessed,
-    split: Split,
-    *,
-    score: str = "score",
-    ids: str = "id",
-    unseen: str | None = None,
-) -> Rulebook:
-    """Return fitted thresholds as a document, with the names of a split's levels.
-
-    The document gives a table the decisions of ``fitted.predict`` where its column ``score`` holds
-    the scores that the rule takes (probabilities, behind `post_process`), ``ids`` the row ids, and
-    one column for each of the rule's attributes their levels' names.
-
-    Parameters
-    ----------
-    fitted : PostProcessor or PostProcessed
-        Of `RandomizedThreshold` without calibration of the scores, `GroupThresholds`, `Hardt`
-        without flipped decisions, or `RejectOption`.
-    split : Split
-        The one it was fitted on.
-    score, ids : str
-        Names of the columns of scores and row ids.
-    unseen : str, optional
-        What becomes of groups without a threshold: ``refuse``, ``pooled`` (for thresholds fitted
-        with it), or the group by whose threshold they are decided, such as ``Female×White``. By
-        default what the thresholds were fitted with.
-
-    Raises
-    ------
-    ConfigError
-        When the rule is of another kind, was fitted on other groups than those of the split, or
-        has no threshold for ``unseen``.
-    """
-    rule = fitted.processor if isinstance(fitted, PostProcessed) else fitted
-    described = rule.describe_rule() if isinstance(rule, PostProcessor) else None
-    if described is None:
-        raise ConfigError(
-            f"A rulebook holds thresholds by group, but {type(rule).__name__} has another rule.",
-            "Post-process with randomized_threshold, group_thresholds, hardt or reject_option.",
-        )
-    if (facts := described.facts) is None:
-        raise ConfigError(
-            f"A rulebook states the rates of the groups, which this {rule.name} was saved without.",
-            "Fit it again.",
-        )
-    try:
-        cells = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
-    except IndexError:
-        raise ConfigError(
-            f"The thresholds were fitted on other groups than those of {split.dataset}.",
-            "Pass the split that they were fitted on.",
-        ) from None
-    names, counts, rates = [tuple(cell.values()) for cell in cells], facts["rows"], facts["rates"]
-    if rule.takes_unseen:
-        names, counts = [*names, (UNSEEN,) * len(names[0])], [*counts, 0]
-        rates = [*rates, float(np.average(rates, weights=counts[:-1]))]
-    return make_rulebook(
-        described.rule,
-        score=score,
-        scale=rule.scale,
-        columns=tuple(cells[0]),
-        cells=tuple(names),
-        counts=np.array(counts),
-        rates=np.array(rates),
-        rate=described.rate,
-        budget=described.budget,
-        criterion=described.criterion,
-        unseen=unseen or ("pooled" if rule.takes_unseen else "refuse"),
-        seed=int(rule.random_state),
-        ids=ids,
-        file=split.dataset,
-        sha256=split.digest,
-        rows=sum(facts["rows"]),
-    )
 
 
 def make_rulebook(

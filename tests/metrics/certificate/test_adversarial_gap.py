@@ -18,7 +18,6 @@ from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.individual.budro.solver import solve
 from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.models.prediction import Prediction, predict_part
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, DataError
 from papers.rival.transport_plan import build_problem
 from tests.models.tables import make_split
@@ -219,7 +218,7 @@ def test_post_processed_models_are_certified_by_their_decisions():
     score = model.predict_proba(split.train.X)[:, 1]
     rule = create("randomized_threshold", budget=0.0)
     rule.fit(score, split.train.y, sensitive_features=split.train.groups)
-    chain = PostProcessed(model, rule)
+    chain = rule.behind(model)
     found = certify(chain, split.test, metric, [0.1], rows=None, replicates=50)
     assert found.loss == "error"
     part = split.test

@@ -27,7 +27,6 @@ from fairfrontier.models.objective import choose_cut
 from fairfrontier.models.prediction import predict_part
 from fairfrontier.models.registry import METHODS, load_model
 from fairfrontier.models.thresholds.base import score_part
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.store import Store
 from tests.project import DATASET, environment, make_project
@@ -70,7 +69,7 @@ def test_decisions_are_those_of_the_rule_on_the_models_scores(home, store):
     for number, seed in enumerate(group.seeds):
         split = load("loans", seed, select_on="validation", home=home)
         model, rule = load_model(base / f"model-{number}"), load_model(entry / f"model-{number}")
-        chain = PostProcessed(model, rule)
+        chain = rule.behind(model)
         stored = read_scores(entry / f"scores-{number}.npz")
         for name, part in split.parts():
             asked = predict_part(chain, part)
@@ -284,7 +283,7 @@ def test_a_corrected_score_is_kept_and_cut(home, store, objective):
     assert (rule.cut_ == 0.5) == (objective is None)
     np.testing.assert_array_equal(stored.decision, stored.score >= rule.cut_)
     part = load("loans", 0, select_on="validation", home=home).test
-    asked = predict_part(PostProcessed(model, rule), part)
+    asked = predict_part(rule.behind(model), part)
     np.testing.assert_array_equal(asked.decision, stored.decision)
     for (_, decision), score in zip(
         stored.counterfactuals["origin"], stored.counterfactual_scores["origin"], strict=True

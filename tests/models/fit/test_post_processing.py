@@ -10,7 +10,6 @@ import pytest
 from fairfrontier import create
 from fairfrontier.models.fit.post_processing import fit_behind
 from fairfrontier.models.prediction import predict_part, predict_variants
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.prepare.split import Variant
 from tests.models.tables import make_split
 
@@ -73,7 +72,7 @@ def test_stored_scores_decide_as_the_model_does(randomized):
         asked += model.asked
         for name, part in split.parts():
             rows += 2 * part.n_samples
-            decided, _ = predict_variants(PostProcessed(model, rule), part)
+            decided, _ = predict_variants(rule.behind(model), part)
             for (_, ours), (_, theirs) in zip(
                 found[name].counterfactuals["sex"], decided["sex"], strict=True
             ):

@@ -133,8 +133,12 @@ def test_draws_belong_to_rows(model, split):
         chain.predict(part.X[some], sensitive_features=part.groups[some], ids=part.ids[some]),
         whole[some],
     )
+    by_content = chain.predict(part.X, sensitive_features=part.groups)
+    np.testing.assert_array_equal(
+        chain.predict(part.X[order], sensitive_features=part.groups[order]), by_content[order]
+    )
     with pytest.raises(ConfigError, match="no ids"):
-        chain.predict(part.X, sensitive_features=part.groups)
+        chain.rule.predict(part.X[:, 0] > 0, sensitive_features=part.groups)
 
 
 def test_equals_the_parts_put_together_by_hand(split):

@@ -8,18 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.models.registry import create, load_model
 from fairfrontier.models.thresholds.base import read_scores, rescale
-from fairfrontier.models.thresholds.model import PostProcessed
 from fairfrontier.models.thresholds.rule import ThresholdRule
-from fairfrontier.models.thresholds.rulebook import (
-    MIXTURE,
-    export_rulebook,
-    make_rulebook,
-    read_rulebook,
-)
+from fairfrontier.models.thresholds.rulebook import MIXTURE, make_rulebook, read_rulebook
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table.role import ScoreColumns, ScoreTable
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -208,7 +201,7 @@ def fit(**parameters):
 def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
     model = fit(**parameters)
     part = make_part(1, 500)
-    book = export_rulebook(model, SPLIT, score="s", ids="person")
+    book = model.to_rulebook(SPLIT, score="s", ids="person")
     book.write(tmp_path / "thresholds.json")
     book = read_rulebook(tmp_path / "thresholds.json")
     columns = {name: np.array(levels)[part.group(name)] for name, levels in part.attributes.items()}
@@ -235,7 +228,7 @@ def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
 
 def test_calibrated_scores_have_no_place_in_a_rulebook():
     with pytest.raises(ConfigError, match="of calibrated scores"):
-        export_rulebook(fit(calibrate="sigmoid", width=0.1, rate=0.4), SPLIT)
+        fit(calibrate="sigmoid", width=0.1, rate=0.4).to_rulebook(SPLIT)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +253,7 @@ def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
     model = create(method, random_state=3, **parameters).fit(
         part.X, part.y, sensitive_features=part.groups
     )
-    export_rulebook(model, SPLIT).write(tmp_path / "thresholds.json")
+    model.to_rulebook(SPLIT).write(tmp_path / "thresholds.json")
     book = read_rulebook(tmp_path / "thresholds.json")
     names = np.stack([np.array(fresh.attributes[name])[fresh.group(name)]
                       for name in book.groups.columns], axis=1)  # fmt: skip
@@ -307,7 +300,7 @@ def test_the_facts_of_a_document_are_those_of_its_rows(method, parameters, weigh
     weight = 1.0 + part.ids % 3 if weighted else np.ones(part.n_samples)
     model = create(method, **parameters)
     model.fit(part.X, part.y, sensitive_features=part.groups, sample_weight=weight)
-    book = export_rulebook(model, SPLIT)
+    book = model.to_rulebook(SPLIT)
     h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
     code = model.encode(part.groups)
     assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
@@ -329,7 +322,7 @@ def test_a_rule_chosen_on_validation_rows_states_theirs():
     part, other = SPLIT.train, make_part(4, 700)
     model = create("reject_option", attributes=0)
     model.fit(part.X, part.y, sensitive_features=part.groups, validation=other)
-    book = export_rulebook(model, SPLIT)
+    book = model.to_rulebook(SPLIT)
     decided = model.predict(other.X, sensitive_features=other.groups)
     code = other.groups[:, 0]
     assert [each.n for each in book.thresholds] == np.bincount(code).tolist()
@@ -343,10 +336,10 @@ def test_groups_without_a_threshold_are_refused_or_decided_as_another(method):
     model = create(method, attributes=1).fit(part.X, part.y, sensitive_features=part.groups)
     rows = np.zeros(2, dtype=np.int64)
     with pytest.raises(DataError, match="the group race=C"):
-        export_rulebook(model, SPLIT).encode(rows, (("C",),), "new.csv")
-    assert export_rulebook(model, SPLIT, unseen="B").encode(rows, (("C",),), "").tolist() == [1, 1]
+        model.to_rulebook(SPLIT).encode(rows, (("C",),), "new.csv")
+    assert model.to_rulebook(SPLIT, unseen="B").encode(rows, (("C",),), "").tolist() == [1, 1]
     with pytest.raises(ConfigError, match="unseen is pooled, which has no threshold"):
-        export_rulebook(model, SPLIT, unseen="pooled")
+        model.to_rulebook(SPLIT, unseen="pooled")
 
 
 def test_flipped_decisions_have_no_place_in_a_rulebook():
@@ -355,9 +348,9 @@ def test_flipped_decisions_have_no_place_in_a_rulebook():
     told = r"above thresholds, but this hardt flips decisions\. Fit without flip\."
     model = create("hardt", attributes=0, flip=True).fit(part.X, y, sensitive_features=part.groups)
     with pytest.raises(ConfigError, match=told):
-        export_rulebook(PostProcessed(None, model), SPLIT)
+        model.to_rulebook(SPLIT)
     model.fit(part.X, part.y, sensitive_features=part.groups)
-    assert export_rulebook(PostProcessed(None, model), SPLIT).rule.formula == MIXTURE
+    assert model.to_rulebook(SPLIT).rule.formula == MIXTURE
 
 
 @pytest.mark.parametrize("method", ["hardt", "reject_option"])
@@ -365,7 +358,7 @@ def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method
     part = SPLIT.train
     model = create(method, attributes=0).fit(part.X, part.y, sensitive_features=part.groups)
     folder = model.save(tmp_path / "model")
-    assert export_rulebook(load_model(folder), SPLIT) == export_rulebook(model, SPLIT)
+    assert load_model(folder).to_rulebook(SPLIT) == model.to_rulebook(SPLIT)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["facts"]["result"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -375,14 +368,14 @@ def test_a_model_that_was_saved_without_rates_decides_and_is_fitted_again(method
         model.predict_proba(part.X, sensitive_features=part.groups),
     )
     with pytest.raises(ConfigError, match=f"this {method} was saved without. Fit it again"):
-        export_rulebook(back, SPLIT)
+        back.to_rulebook(SPLIT)
 
 
 def test_pooled_thresholds_are_for_groups_that_were_not_seen():
     part = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") < 2))
     model = create("group_thresholds", attributes=1, unseen="pooled")
     model.fit(part.X, part.y, sensitive_features=part.groups)
-    book = export_rulebook(model, SPLIT)
+    book = model.to_rulebook(SPLIT)
     assert book.cells == (("A",), ("B",), ("(unseen)",))
     asked = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") == 2))
     code = book.encode(np.zeros(asked.n_samples, dtype=np.int64), (("C",),), "new.csv")
@@ -390,16 +383,14 @@ def test_pooled_thresholds_are_for_groups_that_were_not_seen():
         decide_rows(book, asked.X[:, 0], code),
         model.predict_proba(asked.X, sensitive_features=asked.groups)[:, 1],
     )
-    assert export_rulebook(model, SPLIT, unseen="B").encode(code * 0, (("C",),), "").max() == 1
+    assert model.to_rulebook(SPLIT, unseen="B").encode(code * 0, (("C",),), "").max() == 1
 
 
 def test_other_processors_and_other_groups_are_refused():
     part = SPLIT.train
     other = create("shift_inference").fit(part.X, part.y, sensitive_features=part.groups)
-    with pytest.raises(ConfigError, match="ShiftInference has another rule"):
-        export_rulebook(PostProcessed(None, other), SPLIT)
-    with pytest.raises(ConfigError, match="LogisticRegression has another rule"):
-        export_rulebook(LogisticRegression(), SPLIT)
+    with pytest.raises(ConfigError, match="shift_inference has another rule"):
+        other.to_rulebook(SPLIT)
     merged = replace(part, attributes={"sex": ("all",), "race": ("A", "B", "C")})
     with pytest.raises(ConfigError, match="other groups than those of made"):
-        export_rulebook(fit(width=0.1, rate=0.3), SPLIT.replace(train=merged))
+        fit(width=0.1, rate=0.3).to_rulebook(SPLIT.replace(train=merged))

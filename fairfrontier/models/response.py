@@ -1,0 +1,136 @@
+"""The scores of any classifier, and what its fit takes beside rows and labels."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import has_fit_parameter
+
+from fairfrontier.models.base import Estimator, UnfittedError
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError
+
+
+def score_rows(estimator: Any, X: Any, positive: Any, name: str) -> tuple[np.ndarray, bool]:
+    """Return the scores that a fitted classifier gives to rows, and whether they are probabilities.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Of any library, of two classes: its ``predict_proba`` is asked, else its
+        ``decision_function``, which is turned around where ``positive`` is the first of its labels.
+    X : array or frame
+        As the estimator takes it.
+    positive : object
+        The label that larger scores make more likely.
+    name : str
+        What errors call the estimator, such as "The member gbdt".
+
+    Returns
+    -------
+    score : ndarray of float64, shape (n_samples,)
+    probability : bool
+        Whether a score is P(Y = positive | x); else only the order counts.
+
+    Raises
+    ------
+    ConfigError
+        For an estimator with neither, or that does not know the label.
+    InputError
+        For rows that it refuses, and scores that are no numbers. UnfittedError, if it is not
+        fitted.
+    """
+    method = choose_response(estimator, name)
+    try:
+        output = getattr(estimator, method)(X)
+    except NotFittedError as error:
+        raise UnfittedError(
+            f"{name} is not fitted.", "Fit it first, or let it be fitted: prefit=False."
+        ) from error
+    except FairfrontierError:
+        raise
+    except (TypeError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise InputError(
+            f"{name} refuses these rows: {text}", "Give rows as those that it was fitted on."
+        ) from error
+    known = method == "predict_proba"
+    # Probabilities without names are those of the two labels in order.
+    classes = getattr(estimator, "classes_", [None, positive] if known else [])
+    return take_response(output, np.asarray(classes), positive, name), known
+
+
+def choose_response(estimator: Any, name: str) -> str:
+    """Return the method that gives an estimator's scores; ConfigError where it has none."""
+    for method in ("predict_proba", "decision_function"):
+        if hasattr(estimator, method):
+            return method
+    raise ConfigError(
+        f"{name} has neither predict_proba nor decision_function.",
+        "Thresholds need scores: wrap it in CalibratedClassifierCV, for example.",
+    )
+
+
+def take_response(output: Any, classes: np.ndarray, positive: Any, name: str) -> np.ndarray:
+    """Return the scores of one of two labels from what an estimator says of rows."""
+    known = classes.tolist()
+    if len(known) != 2 or positive not in known:
+        raise ConfigError(
+            f"{name} knows the labels {', '.join(map(str, known)) or 'of no classes'}, and scores "
+            f"of {positive!s} among two labels are asked for.",
+            "Give a classifier of two classes, and the labels that it was fitted on.",
+        )
+    column, table = known.index(positive), np.asarray(output, dtype=np.float64)
+    score = table[:, column] if table.ndim == 2 else table if column else -table
+    if not np.isfinite(score).all():
+        raise InputError(
+            f"{name} has no finite score for {np.count_nonzero(~np.isfinite(score))} rows.",
+            "Let it handle what those rows hold.",
+        )
+    return score
+
+
+def name_estimator(estimator: Any) -> str:
+    """Return the class of an estimator, of a pipeline that of its last step."""
+    while isinstance(estimator, FrozenEstimator | Pipeline):
+        frozen = isinstance(estimator, FrozenEstimator)
+        estimator = estimator.estimator if frozen else estimator.steps[-1][1]
+    return type(estimator).__name__
+
+
+def list_fit_keywords(
+    estimator: Any, name: str, *, sample_weight: np.ndarray | None, sensitive_features: Any
+) -> dict[str, Any]:
+    """Return which of the two the fit of an estimator takes, by its names for them.
+
+    By scikit-learn's metadata routing, where that is enabled, what the estimator requests; else
+    weights go to its last step, and sensitive features to registered methods that take them.
+    ConfigError is raised for weights that differ and that it does not take.
+    """
+    given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
+    given = {key: value for key, value in given.items() if value is not None}
+    if get_config()["enable_metadata_routing"]:
+        consumed = get_routing_for_object(estimator).consumes("fit", given)
+        return {key: given[key] for key in consumed}
+    prefix, last = "", estimator
+    while isinstance(last, Pipeline):
+        step, last = last.steps[-1]
+        prefix += f"{step}__"
+    if isinstance(last, FrozenEstimator):
+        return {}
+    taken = {}
+    if sample_weight is not None and np.ptp(sample_weight) > 0:
+        parameters = inspect.signature(last.fit).parameters.values()
+        passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+        if not passes and not has_fit_parameter(last, "sample_weight"):
+            raise ConfigError(f"{name} takes no case weights.", "Leave it out, or the weights.")
+        taken[f"{prefix}sample_weight"] = sample_weight
+    if isinstance(last, Estimator) and "sensitive_features" in last.fit_takes:
+        taken[f"{prefix}sensitive_features"] = sensitive_features
+    return taken

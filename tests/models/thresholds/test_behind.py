@@ -1,0 +1,242 @@
+"""Rules as meta-estimators: behind estimators of others, and on scores of any scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from hypothesis import given
+from hypothesis import strategies as st
+from lightgbm import LGBMClassifier
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import cross_val_predict, cross_validate
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.svm import LinearSVC
+
+import fairfrontier as ff
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError
+
+SEED = np.random.default_rng(0)
+SIZE = 900
+SEX = SEED.choice(["man", "woman"], SIZE)
+FRAME = pd.DataFrame(
+    {
+        "job": pd.Series(SEED.choice(["baker", "clerk", "none"], SIZE)).replace("none", None),
+        "age": np.where(SEED.random(SIZE) < 0.1, np.nan, SEED.integers(18, 80, SIZE)),
+        "income": SEED.normal(size=SIZE) + 0.8 * (SEX == "man"),
+        "sex": SEX,
+    }
+)
+Y = np.where(FRAME["income"] + SEED.normal(size=SIZE) > 0.5, "repaid", "default")
+TRAIN, FRESH = np.arange(0, 300), np.arange(300, SIZE)
+
+
+def make_pipe(classifier: Any) -> Pipeline:
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["job"]), (SimpleImputer(), ["age", "income"])
+    )
+    return make_pipeline(encoder, classifier)
+
+
+def rates(decision: np.ndarray, groups: np.ndarray) -> pd.Series:
+    return pd.Series(decision).groupby(groups).mean()
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [GaussianNB(), LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1), LinearSVC()],
+    ids=["proba", "lightgbm", "margin"],
+)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_thresholds_behind_a_fitted_pipeline(classifier, tmp_path):
+    pipe = make_pipe(classifier)
+    if isinstance(classifier, GaussianNB):
+        pipe.steps[0][1].set_params(sparse_threshold=0.0)
+    pipe.fit(FRAME.iloc[TRAIN], Y[TRAIN])
+    rows, groups = FRAME.iloc[FRESH], FRAME[["sex"]].iloc[FRESH]
+    rule = ff.GroupThresholds(pipe, bound=0.01, randomized=False, prefit=True)
+    rule.fit(rows, Y[FRESH], sensitive_features=groups)
+    decided = rule.predict(rows, sensitive_features=pl.from_pandas(groups))
+    gap = np.ptp(rates(decided == "repaid", SEX[FRESH]))
+    assert gap == pytest.approx(rule.result_["gap"])
+    assert gap <= 0.01
+    assert rule.classes_.tolist() == ["default", "repaid"]
+    # Thresholds are in the estimator's own numbers.
+    score = (
+        pipe.decision_function(rows)
+        if isinstance(classifier, LinearSVC)
+        else pipe.predict_proba(rows)[:, 1]
+    )
+    cut = rule.thresholds_.set_index("sex")["threshold"][SEX[FRESH]].to_numpy()
+    np.testing.assert_array_equal(decided == "repaid", score > cut)
+    book = rule.to_rulebook()
+    assert {each.group["sex"]: each.cuts[0] for each in book.thresholds} == pytest.approx(
+        rule.thresholds_.set_index("sex")["threshold"].to_dict()
+    )
+    if isinstance(classifier, LGBMClassifier):
+        with pytest.warns(UserWarning, match="saved without its estimator"):
+            rule.save(tmp_path / "rule")
+        back = ff.load_model(tmp_path / "rule").behind(pipe)
+    else:
+        back = ff.load_model(rule.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(back.predict(rows, sensitive_features=groups), decided)
+
+
+def test_registered_methods_are_saved_with_their_rule(tmp_path):
+    X, y = FRAME[["income"]], Y == "repaid"
+    rule = ff.GroupThresholds(ff.GBDT(n_estimators=3), cv=2).fit(X, y, sensitive_features=SEX)
+    back = ff.load_model(rule.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(
+        back.predict(X, sensitive_features=SEX), rule.predict(X, sensitive_features=SEX)
+    )
+
+
+def test_an_estimator_is_fitted_on_all_rows_and_the_rule_on_cross_fitted_scores():
+    pipe = make_pipe(LogisticRegression())
+    rule = ff.GroupThresholds(pipe, criterion="equalized_odds", cv=3)
+    rule.fit(FRAME, Y, sensitive_features=SEX)
+    scores = cross_val_predict(pipe, FRAME, Y, cv=3, method="predict_proba")[:, 1]
+    other = ff.GroupThresholds(FrozenEstimator(pipe.fit(FRAME, Y)), criterion="equalized_odds")
+    other.from_scores(scores, Y, sensitive_features=SEX)
+    pd.testing.assert_frame_equal(rule.thresholds_, other.thresholds_)
+    decided = [each.predict_proba(FRAME, sensitive_features=SEX) for each in (rule, other)]
+    np.testing.assert_array_equal(*decided)
+
+
+def test_a_frozen_estimator_stays_as_it_is_when_the_rule_is_cloned():
+    pipe = make_pipe(LogisticRegression()).fit(FRAME.iloc[TRAIN], Y[TRAIN])
+    rule = clone(ff.GroupThresholds(FrozenEstimator(pipe)))
+    rule.fit(FRAME.iloc[FRESH], Y[FRESH], sensitive_features=SEX[FRESH])
+    assert rule.estimator_.estimator.named_steps == pipe.named_steps
+    with pytest.raises(FairfrontierError, match="not fitted"):
+        clone(ff.GroupThresholds(pipe, prefit=True)).fit(FRAME, Y, sensitive_features=SEX)
+
+
+@given(seed=st.integers(0, 10**6), method=st.sampled_from(["exp", "points", "far"]))
+def test_only_the_order_of_scores_counts(seed, method):
+    rng = np.random.default_rng(seed)
+    chance = rng.integers(1, 20, 60) / 20
+    y, groups = (rng.random(60) < chance).astype(int), rng.integers(0, 2, 60)
+    y[:4], groups[:4] = (0, 1, 0, 1), (0, 0, 1, 1)
+    turn = {
+        "exp": lambda p: np.exp(9 * p),
+        "points": lambda p: 300 + 550 * p**3,
+        "far": lambda p: -1e9 / p,
+    }[method]
+
+    def decide(score: np.ndarray) -> np.ndarray:
+        rule = ff.GroupThresholds(criterion="equal_opportunity", bound=0.1)
+        rule.from_scores(score, y, sensitive_features=groups)
+        return rule.predict_proba(score, sensitive_features=groups)[:, 1]
+
+    np.testing.assert_allclose(decide(turn(chance)), decide(chance), atol=1e-9)
+
+
+def test_the_favourable_label_is_chosen():
+    X, approved = FRAME[["income"]], np.where(Y == "repaid", "approved", "denied")
+    keywords: Any = {"criterion": "equal_opportunity", "bound": 0.0, "cv": 2}
+    rule = ff.GroupThresholds(LogisticRegression(), pos_label="approved", **keywords)
+    rule.fit(X, approved, sensitive_features=SEX)
+    assert rule.classes_.tolist() == ["denied", "approved"]
+    same = ff.GroupThresholds(LogisticRegression(), **keywords).fit(X, Y, sensitive_features=SEX)
+    for each in (rule, same):
+        chance = each.predict_proba(X, sensitive_features=SEX)[:, 1]
+        known = np.flatnonzero(Y == "repaid")
+        assert abs(each.score(X, approved if each is rule else Y, sensitive_features=SEX)) > 0.6
+        assert chance[known].mean() > 0.5
+    np.testing.assert_allclose(
+        rule.predict_proba(X, sensitive_features=SEX),
+        same.predict_proba(X, sensitive_features=SEX),
+        atol=1e-9,
+    )
+    with pytest.raises(ConfigError, match="pos_label"):
+        rule.set_params(pos_label="yes").fit(X, approved, sensitive_features=SEX)
+
+
+def test_draws_follow_what_rows_hold():
+    pipe = make_pipe(LogisticRegression()).fit(FRAME.iloc[TRAIN], Y[TRAIN])
+    rule = ff.RandomizedThreshold(pipe, prefit=True, width=1.0, rate=0.5)
+    rule.fit(FRAME.iloc[FRESH], Y[FRESH], sensitive_features=SEX[FRESH])
+    whole = rule.predict(FRAME, sensitive_features=SEX)
+    turned = rule.predict(pl.from_pandas(FRAME[::-1]), sensitive_features=SEX[::-1])
+    np.testing.assert_array_equal(turned[::-1], whole)
+    one = [rule.predict(FRAME.iloc[[k]], sensitive_features=SEX[[k]])[0] for k in range(5)]
+    assert one == whole[:5].tolist()
+    expected = rule.predict_proba(FRAME, sensitive_features=SEX)[:, 1].mean()
+    assert np.mean(whole == "repaid") == pytest.approx(expected, abs=4 * 0.5 / SIZE**0.5)
+
+
+def test_rules_in_cross_validation():
+    rule = ff.GroupThresholds(make_pipe(LogisticRegression()), attributes="sex", cv=2)
+    # The attribute is a column of the rows: any scorer asks for predictions without it.
+    found = cross_validate(rule, FRAME, Y, cv=2, scoring=["accuracy", "f1_macro"])
+    assert found["test_accuracy"].min() > 0.6
+    frozen = FrozenEstimator(make_pipe(LogisticRegression()).fit(FRAME.iloc[TRAIN], Y[TRAIN]))
+    with sklearn.config_context(enable_metadata_routing=True):
+        rule = ff.GroupThresholds(frozen)
+        rule.set_fit_request(sensitive_features=True).set_score_request(sensitive_features=True)
+        scores = cross_validate(rule, FRAME, Y, cv=2, params={"sensitive_features": SEX})
+    assert scores["test_score"].min() > 0.6
+
+
+def test_weights_reach_the_estimator_and_the_rule():
+    X, copies = FRAME[["income"]].to_numpy(), np.random.default_rng(1).integers(1, 3, SIZE)
+    frozen = FrozenEstimator(LogisticRegression().fit(X, Y))
+    rows = np.repeat(np.arange(SIZE), copies)
+    weighted = ff.GroupThresholds(frozen, bound=0.02)
+    weighted.fit(X, Y, sensitive_features=SEX, sample_weight=copies)
+    repeated = ff.GroupThresholds(frozen, bound=0.02)
+    repeated.fit(X[rows], Y[rows], sensitive_features=SEX[rows])
+    assert weighted.result_["value"] == pytest.approx(repeated.result_["value"])
+    with pytest.raises(ConfigError, match="The estimator KNeighborsClassifier takes no case"):
+        ff.GroupThresholds(KNeighborsClassifier()).fit(
+            X, Y, sensitive_features=SEX, sample_weight=copies
+        )
+
+
+class Broken(LogisticRegression):
+    def predict_proba(self, X):
+        return np.full((len(X), 2), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "changes", "fault"),
+    [
+        (LinearRegression(), {}, "LinearRegression has neither predict_proba"),
+        (LogisticRegression(), {"y": Y[:-1]}, "numbers of samples"),
+        (LogisticRegression(), {"y": np.full(SIZE, "repaid")}, "one class"),
+        (LogisticRegression(), {"X": FRAME[["job"]]}, "LogisticRegression cannot be trained"),
+        (Broken(), {}, "Broken has no finite score"),
+        (LogisticRegression(), {"sensitive_features": None}, "no sensitive_features"),
+        (
+            FrozenEstimator(LogisticRegression().fit([[0], [1]], [0, 1])),
+            {},
+            "knows the labels 0, 1",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_refused_names_the_estimator(estimator, changes, fault):
+    given = {"X": FRAME[["income"]].to_numpy(), "y": Y, "sensitive_features": SEX, **changes}
+    with pytest.raises(FairfrontierError, match=fault):
+        ff.GroupThresholds(estimator).fit(**given)
+
+
+def test_an_attribute_that_is_absent_at_prediction_is_said():
+    groups = pd.DataFrame({"sex": SEX, "job": FRAME["job"].fillna("none")})
+    rule = ff.GroupThresholds(LogisticRegression(), cv=2)
+    rule.fit(FRAME[["income"]], Y, sensitive_features=groups)
+    for wrong in (None, groups[["job"]], groups.replace("man", "other")):
+        with pytest.raises(InputError):
+            rule.predict(FRAME[["income"]], sensitive_features=wrong)
