@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.models.group import SensitiveFeatures, frame_features
+from fairfrontier.models.response import score_rows
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
-from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.runtime.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,28 +32,11 @@ class Candidate:
     def score(self, X: Any) -> np.ndarray:
         """Return P(Y = 1 | x), float64 (n_samples,); of a margin m, (1 + m / (1 + |m|)) / 2.
 
-        ConfigError is raised for an estimator with neither, DataError for scores that are no
-        numbers.
+        See `score_rows` for what is refused.
         """
-        if hasattr(self.estimator, "predict_proba"):
-            column = list(self.estimator.classes_).index(self.positive)
-            score = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)[:, column]
-        elif hasattr(self.estimator, "decision_function"):
-            margin = np.asarray(self.estimator.decision_function(X), dtype=np.float64)
-            signed = margin if self.estimator.classes_[1] == self.positive else -margin
-            # Unlike the logistic function it does not saturate.
-            score = 0.5 + 0.5 * signed / (1.0 + np.abs(signed))
-        else:
-            raise ConfigError(
-                f"The member {self.method} has neither predict_proba nor decision_function.",
-                "Thresholds need scores: wrap it in CalibratedClassifierCV, for example.",
-            )
-        if np.isnan(score).any():
-            raise DataError(
-                f"The member {self.method} has no score for {np.isnan(score).sum()} rows.",
-                "Let it handle what those rows hold.",
-            )
-        return score
+        score, known = score_rows(self.estimator, X, self.positive, f"The member {self.method}")
+        # Unlike the logistic function it does not saturate.
+        return score if known else 0.5 + 0.5 * score / (1.0 + np.abs(score))
 
     def decide(self, score: np.ndarray, groups: pd.DataFrame | None) -> np.ndarray:
         """Return the decisions on scores, float64 of 0 and 1."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +20,12 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.frontier.candidate import Candidate
 from fairfrontier.frontier.scores import Scores
-from fairfrontier.models.base import Estimator
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.registry import METHODS, create
+from fairfrontier.models.response import list_fit_keywords
 from fairfrontier.models.space import Sampler
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError
@@ -239,7 +237,12 @@ class Trainer:
         """Return a member that is trained on rows; errors name it."""
         name = member.name
         estimator = self._build(member, parameters)
-        keywords = list_keywords(name, estimator, rows)
+        keywords = list_fit_keywords(
+            estimator,
+            f"The member {name}",
+            sample_weight=rows.weight,
+            sensitive_features=rows.groups,
+        )
         try:
             estimator.fit(rows.X, self.classes[rows.y], **keywords)
         except FairfrontierError as error:
@@ -362,24 +365,6 @@ def _takes_criterion(method: str, criterion: str) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def list_keywords(name: str, estimator: Any, rows: Table) -> dict[str, Any]:
-    """Return what the fit of a member takes beside rows and labels."""
-    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    prefix = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
-    keywords: dict[str, Any] = {}
-    if not (rows.weight == 1).all() and not isinstance(last, FrozenEstimator):
-        taken = inspect.signature(last.fit).parameters.values()
-        passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken)
-        if not passes and not has_fit_parameter(last, "sample_weight"):
-            raise ConfigError(
-                f"The member {name} takes no case weights.", "Leave it out, or the weights."
-            )
-        keywords[f"{prefix}sample_weight"] = rows.weight
-    if isinstance(last, Estimator) and "sensitive_features" in last.fit_takes:
-        keywords[f"{prefix}sensitive_features"] = rows.groups
-    return keywords
 
 
 def measure_objective(

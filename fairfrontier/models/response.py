@@ -111,7 +111,7 @@ def list_fit_keywords(
 
     By scikit-learn's metadata routing, where that is enabled, what the estimator requests; else
     weights go to its last step, and sensitive features to registered methods that take them.
-    ConfigError is raised for weights that differ and that it does not take.
+    ConfigError is raised for weights other than 1 that it does not take.
     """
     given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
     given = {key: value for key, value in given.items() if value is not None}
@@ -125,7 +125,7 @@ def list_fit_keywords(
     if isinstance(last, FrozenEstimator):
         return {}
     taken = {}
-    if sample_weight is not None and np.ptp(sample_weight) > 0:
+    if sample_weight is not None and not (sample_weight == 1).all():
         parameters = inspect.signature(last.fit).parameters.values()
         passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
         if not passes and not has_fit_parameter(last, "sample_weight"):
