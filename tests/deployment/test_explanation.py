@@ -238,7 +238,7 @@ def test_values_add_up_to_the_score(fitted, rows, kind):
     if kind == "mixture":
         chance = 0.7 * model.first.estimator_.predict_proba(X) + 0.3 * model.second.predict_proba(X)
     else:
-        chance = getattr(model, "model", model).predict_proba(X)
+        chance = getattr(model, "estimator_", model).predict_proba(X)
     score = logit(chance[:, 1]) if found.unit == "log-odds" else chance[:, 1]
     np.testing.assert_allclose(found.base + found.values.sum(axis=1), score, atol=1e-5)
 
