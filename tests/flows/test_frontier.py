@@ -95,7 +95,7 @@ def test_the_question_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
     check_folder(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError):
         check_folder(tmp_path / "file" / "b")
 
 

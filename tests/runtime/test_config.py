@@ -64,7 +64,7 @@ def test_a_number_of_any_length_is_text_or_one_sentence(tmp_path, number):
         if ":" in number or number[1] in "xb":
             assert number in str(read_yaml(path))
             continue
-        with pytest.raises(ConfigError, match=r"not a finite|Exceeds the limit") as caught:
+        with pytest.raises(ConfigError) as caught:
             read_yaml(path)
         assert len(str(caught.value)) < 500
 

@@ -77,7 +77,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_refusal(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["loans.csv"]
     draft = init(path, **wrong)
     before = draft.dataset.read_bytes()
-    with pytest.raises(ConfigError, match=r"loans.yaml is there already, and nothing is overwri"):
+    with pytest.raises(ConfigError):
         init(path, **wrong, positive="late")
     assert draft.dataset.read_bytes() == before
     init(path, **wrong, name="late", positive="late")
@@ -98,7 +98,7 @@ def test_what_a_killed_draft_left_is_completed(tmp_path, written):
     assert init(table, **asked).study.read_bytes() == content
     assert [path.name for path in study.parent.iterdir()] == ["loans.yaml"]
     study.unlink()
-    with pytest.raises(ConfigError, match=r"datasets.loans.yaml is there already"):
+    with pytest.raises(ConfigError):
         init(table, **{**asked, "protected": ["job"]})
     assert not study.exists()
 

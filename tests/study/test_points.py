@@ -67,5 +67,5 @@ def test_the_study_names_the_minimum(tmp_path, monkeypatch):
     change(home, "minimum", value=1)
     assert {each.group.minimum for each in plan(home).values()} == {1}
     change(home, "minimum", value=0)
-    with pytest.raises(ConfigError, match="minimum"):
+    with pytest.raises(ConfigError):
         plan(home)

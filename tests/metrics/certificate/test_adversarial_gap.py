@@ -238,7 +238,7 @@ def test_losses():
     assert log[1] == pytest.approx([0, -np.log(1e-6), -np.log(1e-6)])
     error = tabulate_loss(predicted, part, "error")
     assert error.tolist() == [[1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 1, 1]]
-    with pytest.raises(ConfigError, match="error"):
+    with pytest.raises(ConfigError):
         tabulate_loss(predicted, part, "eror")
 
 
@@ -248,23 +248,23 @@ def test_budgets_may_be_an_array():
         trace_gap(losses, label, z, each, replicates=0) for each in (np.array([0.1, 1.0]), [0.1, 1])
     )
     np.testing.assert_equal(list(map(astuple, found.gaps)), list(map(astuple, wanted.gaps)))
-    with pytest.raises(ConfigError, match="budgets"):
+    with pytest.raises(ConfigError):
         trace_gap(losses, label, z, np.empty(0))
 
 
 def test_what_cannot_be_certified_is_refused():
     losses, label, z, _ = rows(0)
     for budgets in ([-1.0], [], [float("nan")], [float("inf")]):
-        with pytest.raises(ConfigError, match="budgets"):
+        with pytest.raises(ConfigError):
             trace_gap(losses, label, z, budgets)
     for weight in (-1.0, float("nan")):
-        with pytest.raises(DataError, match="weights"):
+        with pytest.raises(DataError):
             trace_gap(losses, label, z, [0.1], weight=np.append(np.ones(len(z) - 1), weight))
-    with pytest.raises(ConfigError, match="weight"):
+    with pytest.raises(ConfigError):
         trace_gap(losses, label, z, [0.1], weight=np.zeros(len(z)))
     split = make_split(60)
-    with pytest.raises(ConfigError, match="classes"):
+    with pytest.raises(ConfigError):
         certify(None, replace(split.test, classes=()), learn("subspace", split), [0.1])
     model = create("linear").fit(split.train.X, split.train.y)
-    with pytest.raises(ConfigError, match="certificate"):
+    with pytest.raises(ConfigError):
         tabulate(predict_part(model, split.test), split.test, ["adversarial_gap"])

@@ -71,7 +71,7 @@ def test_where_gains_tie_the_most_similar_come_first():
     losses = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
     found = trace_gap(losses, np.ones(4, dtype=np.int64), z, [1.0], loss="error", replicates=0)
     assert [(each.row, each.becomes) for each in list_worst_moves(found, 1.0)] == [(0, 1), (2, 3)]
-    with pytest.raises(ConfigError, match="not certified"):
+    with pytest.raises(ConfigError):
         list_worst_moves(found, 0.5)
 
 

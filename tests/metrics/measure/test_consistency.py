@@ -153,7 +153,7 @@ def test_sets_that_keep_no_scores_have_no_such_measure():
     part = make_part(np.zeros(4, dtype=int), np.zeros((4, 0)), {}, counterfactuals={"flip": flip})
     asked = Prediction(X[:, 0], X[:, 0], {"flip": (("a", X[:, 0]),)})
     assert "counterfactual_fairness" not in set(tabulate(asked, part)["measure"])
-    with pytest.raises(ConfigError, match="needs scores of counterfactual versions"):
+    with pytest.raises(ConfigError):
         tabulate(asked, part, ["counterfactual_fairness"])
 
 

@@ -150,7 +150,7 @@ def test_errors_cost_what_the_objective_says():
     half = tabulate(Prediction(score, np.full(200, 0.5)), part, ["error_cost"], costs=(2.0, 7.0))
     expected = np.average(np.where(y == 1, 3.5, 1.0), weights=weight)
     assert half["value"].tolist() == pytest.approx([expected])
-    with pytest.raises(ConfigError, match="needs an objective of costs"):
+    with pytest.raises(ConfigError):
         tabulate(Prediction(score, h), part, ["error_cost"])
 
 

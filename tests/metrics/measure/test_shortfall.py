@@ -62,7 +62,7 @@ def test_the_interval_covers_the_truth():
 
 def test_true_groups_are_counted_where_noise_was_injected():
     audit = made()
-    with pytest.raises(ConfigError, match="needs true groups"):
+    with pytest.raises(ConfigError):
         tabulate(audit.prediction, audit.part, measures=["true_tpr_shortfall"])
     assert "true_tpr_shortfall" not in set(tabulate(audit.prediction, audit.part).measure)
     rng = np.random.default_rng(1)

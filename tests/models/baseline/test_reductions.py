@@ -197,5 +197,5 @@ def test_invalid_parameters_are_named(wrong, message):
 @pytest.mark.parametrize("solver", ["exponentiated_gradient", "grid_search"])
 def test_one_group_alone_is_refused(solver):
     X, y, groups = draw_cells(40)
-    with pytest.raises(DataError, match="in one group"):
+    with pytest.raises(DataError):
         Reductions(solver=solver).fit(X, y, sensitive_features=0 * groups)

@@ -234,10 +234,10 @@ def test_a_stored_model_keeps_the_names_of_its_features(home, store):
     frame = pd.DataFrame(split.test.X, columns=split.feature_names)
     # An array has no names to compare, and is no reason for a warning.
     assert np.array_equal(model.predict(frame), model.predict(split.test.X))
-    with pytest.raises(InputError, match="feature names should match"):
+    with pytest.raises(InputError):
         model.predict(frame[frame.columns[::-1]])
     other = load("loans", 0, select_on="validation", home=home).test
-    with pytest.raises(DataError, match="in another order than those of loans"):
+    with pytest.raises(DataError):
         predict_part(model, dataclasses.replace(other, feature_names=other.feature_names[::-1]))
 
 

@@ -355,7 +355,7 @@ def test_metrics_of_equal_arrays_share_their_fits(home, store):
 def test_a_metric_that_cannot_be_learnt_is_said_by_the_fit(home, store):
     group = make_group("budro", metric={"name": "subspace", "attributes": ["orgin"]})
     assert key(group, store, home) == key(group, store, home)
-    with pytest.raises(ConfigError, match="orgin"):
+    with pytest.raises(ConfigError):
         fit(group, store, home)
     unsuited = make_group("clp", dataset="plain", metric={"name": "subspace"})
     (home / "conf" / "datasets" / "plain.yaml").write_text(

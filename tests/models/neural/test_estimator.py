@@ -90,7 +90,7 @@ def test_models_of_other_structure_do_not_share_a_batch():
     assert models[0].structure() == create("nn", **SMALL, random_state=9).structure()
     assert create("nn", hidden=5).structure() == create("nn", hidden=[5]).structure()
     hash(models[1].structure())
-    with pytest.raises(ConfigError, match="hidden"):
+    with pytest.raises(ConfigError):
         type(models[0]).fit_batch(models, [{"X": part.X, "y": part.y}] * 2)
 
 

@@ -245,7 +245,7 @@ def test_no_row_of_one_kind():
     low, high = bound_rates(cells, posterior[:1], find_rate("tpr"))
     np.testing.assert_array_equal(low, [1, 1])
     np.testing.assert_array_equal(high, [1, 1])
-    with pytest.raises(DataError, match="denominator"):
+    with pytest.raises(DataError):
         score_constraint(cells * [1, 1, 1, 0], find_rate("tpr"), 0.1, "below")
     with pytest.raises(DataError, match="true group 1 has no probability"):
         maximise_assignment(np.ones(4), cells, np.array([[1.0, 0.0]]))

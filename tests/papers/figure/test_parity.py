@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.runtime.errors import ConfigError
 from papers.figure.classifier import list_classifiers
 from papers.figure.parity import draw_parity, measure_gaps, refuse_one_attribute
-from tests.papers.debiased import METHODS, ROOT, make_scene
+from tests.papers.debiased import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +64,6 @@ def test_the_same_scene_is_the_same_bytes(debiased):
     picture = draw_parity(debiased)
     assert picture == draw_parity(debiased)
     assert "the share decided yes of man minus that of woman" in picture.alt
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (["plain+both"], "parity on one attribute"),
-        (["plain+threshold"], r"attributes: \[\[sex, NAME\]\]"),
-    ],
-)
-def test_a_missing_row_is_named(debiased_folder, rows, message):
-    methods = {name: METHODS[name] for name in ("plain", *rows)}
-    scene = make_scene(debiased_folder, methods, seeds=1, name="fewer")
-    with pytest.raises(ConfigError, match=message):
-        draw_parity(scene)
 
 
 def test_one_attribute_has_no_other_to_look_inside():

@@ -158,7 +158,7 @@ def test_the_same_scene_is_the_same_bytes(scene, picture):
 
 def test_without_a_model_there_is_nothing_to_draw(scene, tmp_path):
     empty = replace(scene, store=Store(tmp_path))
-    with pytest.raises(StoreError, match="no model of small"):
+    with pytest.raises(StoreError):
         draw_surfaces(empty)
 
 

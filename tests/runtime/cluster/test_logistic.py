@@ -64,7 +64,7 @@ def test_partitions_change_nothing_but_rounding(rows):
 
 def test_numbers_that_are_too_large_are_refused(rows):
     X, y, weight = rows
-    with np.errstate(all="ignore"), pytest.raises(DataError, match="do not converge"):
+    with np.errstate(all="ignore"), pytest.raises(DataError):
         fit_logistic(cut(X * 1e200, (y > 0).astype(np.int64), weight), 2, PENALTY)
 
 

@@ -212,7 +212,7 @@ def test_rows_that_cannot_be_are_refused():
     with pytest.raises(DataError, match="0 sample"):
         BuDRO(n_estimators=2).fit(X[:0], y[:0], metric=metric)
     X = np.where(np.arange(30)[:, None] == 4, np.nan, X)
-    with pytest.raises(DataError, match="contains NaN"):
+    with pytest.raises(DataError):
         BuDRO(n_estimators=2).fit(X, y, metric=metric)
 
 

@@ -145,7 +145,7 @@ def test_learners_by_name_and_by_object():
     assert make_learner(ridge, classifier=False, random_state=0, n_jobs=1) is ridge
     with pytest.raises(ConfigError, match="Did you mean 'random_forest'"):
         make_learner("random_forst", classifier=False, random_state=0, n_jobs=1)
-    with pytest.raises(ConfigError, match="predict_proba"):
+    with pytest.raises(ConfigError):
         make_learner(ridge, classifier=True, random_state=0, n_jobs=1)
 
 
