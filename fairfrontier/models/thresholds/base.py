@@ -52,6 +52,7 @@ from fairfrontier.models.thresholds.rule import (
     UNSEEN,
     FittedRule,
     Knots,
+    MixtureRule,
     Scale,
     measure_rates,
     rescale,
@@ -264,9 +265,11 @@ class PostProcessor(Classifier):
             raise refuse_saturated(self.name)
         if hasattr(self, "estimator_"):
             self._stand_behind(self.estimator_)
-        if y is not None and (found := find_backward(signed, codes, weight)):
+        flips = getattr(self, "flip", None)
+        if y is not None and not flips and (found := find_backward(signed, codes, weight)):
+            mend = TURN if flips is None else f"{TURN} With flip=True low scores may decide, too."
             warnings.warn(
-                f"The scores that {self.name} got {found} {TURN}", TrainingWarning, stacklevel=3
+                f"The scores that {self.name} got {found} {mend}", TrainingWarning, stacklevel=3
             )
         return signed, codes
 
@@ -467,6 +470,11 @@ class PostProcessor(Classifier):
             raise ConfigError(
                 f"A rulebook holds thresholds by group, but {self.name} has another rule.",
                 "Post-process with randomized_threshold, group_thresholds, hardt or reject_option.",
+            )
+        if isinstance(described.rule, MixtureRule) and described.rule.turned:
+            raise ConfigError(
+                f"A rulebook decides 1 above thresholds, but this {self.name} flips decisions.",
+                "Fit without flip.",
             )
         if (facts := described.facts) is None:
             raise ConfigError(

@@ -39,12 +39,15 @@ class Curve:
         Weight of the positives and the negatives that each cut chooses, from 0 to their total.
     hull : ndarray of int64
         Cuts that are vertices of the upper concave hull, from 0 to m.
+    turned : int
+        How many cuts there are before those, of which cut i chooses the i lowest; see `turn`.
     """
 
     score: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
     hull: np.ndarray
+    turned: int = 0
 
     def rate(self, column: int) -> np.ndarray:
         """Return a rate of every cut, (m + 1,), from 0 to 1; NaN where it is 0/0.
@@ -55,7 +58,11 @@ class Curve:
         return mass / mass[-1] if mass[-1] > 0 else np.full_like(mass, np.nan)
 
     def threshold(self, cut: int) -> float:
-        """Return t such that the cut is 1{score > t}: between scores, ±∞ at the ends."""
+        """Return t such that the cut is 1{score > t}: between scores, ±∞ at the ends.
+
+        One of those that chooses the lowest is 1{score ≤ t}.
+        """
+        cut = self.score.size - cut if cut < self.turned else cut - self.turned
         if cut == 0:
             return np.inf
         if cut == self.score.size:
@@ -63,6 +70,27 @@ class Curve:
         high, low = self.score[cut - 1], self.score[cut]
         middle = low + (high - low) / 2.0
         return float(middle if middle < high else low)
+
+    def turn(self) -> Curve:
+        """Return the curve with the cuts that choose the lowest scores, too, before its own."""
+        falling = [np.diff(each)[::-1] for each in (self.positive, self.negative)]
+        lowest = make_curve(-self.score[::-1], *falling)
+        positive, negative = (
+            np.concatenate(each)
+            for each in ((lowest.positive, self.positive), (lowest.negative, self.negative))
+        )
+        turned, hull = lowest.positive.size, list[int]()
+        vertices = np.append(lowest.hull, turned + self.hull)
+        for cut in vertices[np.lexsort((positive[vertices], negative[vertices]))].tolist():
+            # Andrew's monotone chain: the last vertex goes while it is not above the new edge.
+            while len(hull) > 1:
+                (x0, y0), (x1, y1) = ((negative[k], positive[k]) for k in hull[-2:])
+                rise = (y1 - y0) * (negative[cut] - x0)
+                if rise > (positive[cut] - y0) * (x1 - x0):
+                    break
+                hull.pop()
+            hull.append(cut)
+        return Curve(self.score, positive, negative, np.array(hull, dtype=np.int64), turned)
 
     def find_cuts(self, threshold: np.ndarray) -> np.ndarray:
         """Return the cuts that are 1{score > t} for thresholds t."""

@@ -244,6 +244,9 @@ class GroupThresholds(PostProcessor):
         Groups with fewer rows of the fit are pooled with those that they are part of, as far as
         their difference may be chance; 0 pools none. Rules from some hundred rows keep groups
         closer on fresh rows, and miss the bound on those of the fit; see `pool_curves`.
+    flip : bool
+        Whether a threshold of those that are drawn may decide 1 up to it, not above: for scores
+        that predict the opposite of the labels, in all groups or in some.
     unseen : {"refuse", "pooled"}
         What becomes of groups without a row in the fit: an error, or the best threshold for all
         fitted rows together whose rate (under odds the true positive rate) is among the groups'.
@@ -281,8 +284,6 @@ class GroupThresholds(PostProcessor):
     paper: ClassVar[str] = "Hardt et al., Equality of opportunity, NeurIPS 2016"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
     objectives: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy", "f1")
-    monotone: ClassVar[bool] = True
-
     rule_: MixtureRule = field(init=False)
     result_: dict[str, Any] = field(init=False)
 
@@ -295,6 +296,7 @@ class GroupThresholds(PostProcessor):
     no_harm: bool = False
     labels: Literal["observed", "smoothed"] = "observed"
     pool_below: int = 0
+    flip: bool = False
     unseen: Literal["refuse", "pooled"] = "refuse"
     random_state: int = 0
 
@@ -311,8 +313,9 @@ class GroupThresholds(PostProcessor):
         )
         self.require("criterion", self.criterion in BOUNDED, f"one of {', '.join(BOUNDED)}")
         self.require("bound", is_number(self.bound) and self.bound >= 0, "a number from 0")
-        for name in ("randomized", "no_harm"):
+        for name in ("randomized", "no_harm", "flip"):
             self.require(name, isinstance(getattr(self, name), bool), "true or false")
+        self.require("flip", self.randomized or not self.flip, "false, or let thresholds be drawn")
         self.require("labels", self.labels in ("observed", "smoothed"), "observed or smoothed")
         below: Any = self.pool_below
         whole = isinstance(below, int) and not isinstance(below, bool) and below >= 0
@@ -328,6 +331,11 @@ class GroupThresholds(PostProcessor):
             return False
         values = list(costs.values())
         return all(is_number(value) and value >= 0 for value in values) and sum(values) > 0
+
+    @property
+    def monotone(self) -> bool:  # type: ignore[override]
+        """Whether P(decision = 1) rises with the score in every group."""
+        return not self.flip
 
     @property
     def takes_unseen(self) -> bool:
@@ -372,6 +380,7 @@ class GroupThresholds(PostProcessor):
             bound=self.bound,
             randomized=self.randomized,
             no_harm=self.no_harm,
+            flip=self.flip,
         )
         lacking = np.isnan(solution.rates[:, BOUNDED[self.criterion]]).any(axis=1)
         if lacking.any():
@@ -384,6 +393,7 @@ class GroupThresholds(PostProcessor):
         rule = solution.rule
         if self.unseen == "pooled":
             whole = build(np.zeros(size, dtype=np.int64))[0]
+            whole = whole.turn() if self.flip else whole
             rule = pool_groups(
                 whole, solution, self.objective, self.criterion, randomized=self.randomized
             )

@@ -534,6 +534,7 @@ def solve_curves(
     bound: float = 0.0,
     randomized: bool = True,
     no_harm: bool = False,
+    flip: bool = False,
 ) -> GroupSolution:
     """Solve on ROC curves, which serve any number of bounds, criteria and objectives.
 
@@ -559,6 +560,8 @@ def solve_curves(
         No group's rate gets worse than under the best thresholds without a bound: its selection
         rate, or its true positive rate for opportunity and odds, does not
         fall; its false positive rate for ``predictive_equality`` does not rise.
+    flip : bool
+        Whether draws may be among cuts that choose the lowest scores, too.
 
     References
     ----------
@@ -570,6 +573,8 @@ def solve_curves(
     )
     if positive + negative == 0:
         raise ValueError("no row has weight")
+    if flip:
+        curves = [curve.turn() for curve in curves]
     # The false positive rate first.
     rates = BOUNDED[criterion][::-1]
     setting: dict[str, Any] = {"mean": criterion == "average_odds", "randomized": randomized}
@@ -683,10 +688,18 @@ def _measure(curves: Sequence[Curve], draws: Sequence[Draw]) -> np.ndarray:
 def _draw_rule(
     curves: Sequence[Curve], draws: Sequence[Draw], before: MixtureRule | None = None
 ) -> MixtureRule:
-    """Return draws as thresholds and shares, below the rows of a rule; unused ones have share 0."""
+    """Return draws as thresholds and shares, below the rows of a rule; unused ones have share 0.
+
+    1{score ≤ t} is 1 less 1{score > t}: a share of all, and one below 0 of a threshold.
+    """
     rows = [] if before is None else list(zip(before.threshold, before.share, strict=True))
     for curve, draw in zip(curves, draws, strict=True):
-        rows.append((np.array([curve.threshold(int(cut)) for cut in draw.cuts]), draw.shares))
+        threshold = np.array([curve.threshold(int(cut)) for cut in draw.cuts])
+        lowest, share = draw.cuts < curve.turned, draw.shares
+        if lowest.any():
+            threshold = np.append(threshold, -np.inf)
+            share = np.append(np.where(lowest, -share, share), share[lowest].sum())
+        rows.append((threshold, share))
     size = max(share.size for _, share in rows)
     threshold = np.array([np.pad(each, (0, size - each.size), "edge") for each, _ in rows])
     return MixtureRule(

@@ -130,7 +130,8 @@ class MixtureRule:
     """One of m thresholds is drawn for every row: h = Σ_j share_kj 1{f > threshold_kj}.
 
     Both fields are float64 of shape (n_groups, m); the shares of a group add up to 1. With m = 1
-    nothing is random.
+    nothing is random. A share s below 0 stands for 1{f ≤ threshold} with −s, and a threshold of all
+    has that as much more.
     """
 
     threshold: np.ndarray
@@ -149,10 +150,20 @@ class MixtureRule:
         return xp.clip(chance, 0.0, 1.0)
 
     def list_thresholds(self, code: int) -> Iterator[dict[str, Any]]:
-        """Yield the thresholds of a group that are drawn."""
-        for threshold, share in zip(self.threshold[code], self.share[code], strict=True):
-            if share > 0:
-                yield {"threshold": float(threshold), "share": float(share)}
+        """Yield the thresholds of a group that are drawn, and whether 1 is decided above them."""
+        pairs = list(zip(self.threshold[code].tolist(), self.share[code].tolist(), strict=True))
+        spare, above = -sum(min(share, 0.0) for _, share in pairs), not self.turned
+        for threshold, share in pairs:
+            taken = min(share, spare) if threshold <= ALL and share > 0 else 0.0
+            spare -= taken
+            if abs(share) > taken:
+                side = {} if above else {"above": share > 0}
+                yield {"threshold": threshold, "share": abs(share) - taken, **side}
+
+    @property
+    def turned(self) -> bool:
+        """Whether some decisions are 1 up to a threshold."""
+        return bool((self.share < 0).any())
 
     def clip(self) -> MixtureRule:
         """Return the same rule with finite thresholds: JSON has no infinity."""

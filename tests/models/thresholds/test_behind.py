@@ -25,6 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 
 import fairfrontier as ff
+from fairfrontier.models.base import TrainingWarning
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError
 
 SEED = np.random.default_rng(0)
@@ -240,3 +241,23 @@ def test_an_attribute_that_is_absent_at_prediction_is_said():
     for wrong in (None, groups[["job"]], groups.replace("man", "other")):
         with pytest.raises(InputError):
             rule.predict(FRAME[["income"]], sensitive_features=wrong)
+
+
+def test_scores_that_predict_backwards_are_said_and_turned(tmp_path):
+    score, y = -FRAME["income"].to_numpy(), (Y == "repaid").astype(int)
+    with pytest.warns(TrainingWarning, match="flip=True"):
+        plain = ff.GroupThresholds(bound=0.01).from_scores(score, y, sensitive_features=SEX)
+    rule = ff.GroupThresholds(bound=0.01, flip=True).from_scores(score, y, sensitive_features=SEX)
+    assert rule.result_["value"] > plain.result_["value"] + 0.1
+    chance = rule.predict_proba(score, sensitive_features=SEX)[:, 1]
+    assert np.where(y, chance, 1 - chance).mean() == pytest.approx(rule.result_["value"])
+    # The frame says all of it.
+    shown = np.zeros(SIZE)
+    for row in rule.thresholds_.itertuples():
+        passed = (score > row.threshold) == row.above
+        shown += (rule.thresholds_.iloc[row.Index, 0] == SEX) * passed * row.share
+    np.testing.assert_allclose(shown, chance, atol=1e-12)
+    back = ff.load_model(rule.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(back.predict_proba(score, sensitive_features=SEX)[:, 1], chance)
+    with pytest.raises(ConfigError, match="flips decisions"):
+        rule.to_rulebook()
