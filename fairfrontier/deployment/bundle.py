@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
+from fairfrontier.deployment.estimator import FrameEstimator
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.rate import TNR, TPR
 from fairfrontier.models.group import number_cells
 from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
-from fairfrontier.models.persistence import reading
+from fairfrontier.models.persistence import read_manifest, reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.config.dataset import WORDS
@@ -171,9 +172,10 @@ def _save_chain(model: Any, folder: Path, rule: Path) -> None:
     model.save(folder)
 
 
-def load_chain(folder: Path, rule: Path | None) -> Any:
+def load_chain(folder: Path, rule: Path | None, trusted: Collection[str] = ()) -> Any:
     """Load a model, with the rule behind it where a folder of one is named."""
-    model: Any = load_model(folder)
+    own = read_manifest(folder)["method"] == FrameEstimator.name
+    model: Any = (FrameEstimator.load if own else load_model)(folder, trusted=trusted)
     return model if rule is None else cast("PostProcessor", load_model(rule)).behind(model)
 
 
@@ -771,13 +773,16 @@ def make_bundle(
     return kind(model=model, encoder=encoder, manifest=manifest, reference=found, metric=metric)
 
 
-def load_bundle(folder: str | Path) -> Bundle:
+def load_bundle(folder: str | Path, *, trusted: Collection[str] = ()) -> Bundle:
     """Load a bundle, a scikit-learn estimator on raw data frames; nothing is unpickled.
 
     Parameters
     ----------
     folder : str or Path
-        What `Choice.export` or ``fairfrontier select`` wrote.
+        What `Choice.export`, `FrontierModel.save` or ``fairfrontier select`` wrote.
+    trusted : collection of str
+        Types in an estimator of yours that fairfrontier does not know, as those named when it was
+        saved: to load them runs their code, with what the file says.
 
     Raises
     ------
@@ -814,7 +819,7 @@ def load_bundle(folder: str | Path) -> Bundle:
             model: Any = Mixture.load(folder / MODEL)
         else:
             ruled = f"{RULE}/{MODEL_MANIFEST}" in files
-            model = load_chain(folder / MODEL, folder / RULE if ruled else None)
+            model = load_chain(folder / MODEL, folder / RULE if ruled else None, trusted)
         reference = read_json(folder / REFERENCE)
         metric = FairMetric(*read_numbers(folder / METRIC, *ARRAYS)) if METRIC in files else None
         return make_bundle(model, encoder, manifest, reference, metric)

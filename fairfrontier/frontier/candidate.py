@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fairfrontier.deployment.estimator import Origin
 from fairfrontier.models.group import SensitiveFeatures, frame_features
-from fairfrontier.models.response import score_rows
+from fairfrontier.models.response import score_as_probability
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.runtime.errors import InputError
 
@@ -30,13 +33,9 @@ class Candidate:
     rule: GroupThresholds | None = None
 
     def score(self, X: Any) -> np.ndarray:
-        """Return P(Y = 1 | x), float64 (n_samples,); of a margin m, (1 + m / (1 + |m|)) / 2.
-
-        See `score_rows` for what is refused.
-        """
-        score, known = score_rows(self.estimator, X, self.positive, f"The member {self.method}")
-        # Unlike the logistic function it does not saturate.
-        return score if known else 0.5 + 0.5 * score / (1.0 + np.abs(score))
+        """Return P(Y = 1 | x), or a margin as one; see `score_as_probability`."""
+        name = f"The member {self.method}"
+        return score_as_probability(self.estimator, X, self.positive, name)
 
     def decide(self, score: np.ndarray, groups: pd.DataFrame | None) -> np.ndarray:
         """Return the decisions on scores, float64 of 0 and 1."""
@@ -59,6 +58,8 @@ class FrontierModel:
         The bounds asked for that are passed on the test rows, on which nothing was chosen.
     needs_sensitive_features : bool
         Whether it asks for the group of a row when it decides.
+    rule : GroupThresholds or None
+        The rule, which decides on scores of any origin; without one they are cut.
     """
 
     candidate: Candidate
@@ -66,6 +67,9 @@ class FrontierModel:
     features: SensitiveFeatures
     measures_: pd.DataFrame
     passed_: pd.DataFrame
+    origin: Origin
+    # The rows that `save` describes.
+    rows: tuple[Any, np.ndarray, pd.DataFrame]
 
     @property
     def method(self) -> str:
@@ -81,6 +85,29 @@ class FrontierModel:
     def needs_sensitive_features(self) -> bool:
         """Whether predictions ask for the groups."""
         return self.candidate.rule is not None
+
+    @property
+    def rule(self) -> GroupThresholds | None:
+        """The thresholds by group, for scores of any origin."""
+        return self.candidate.rule
+
+    def save(self, folder: str | Path, *, trusted: Collection[str] = ()) -> Path:
+        """Write a bundle, which `load_bundle` and ``fairfrontier score`` read without pickle.
+
+        Where the estimator cannot be saved the bundle has the rule, which decides from a column of
+        scores, and a ShippedApartWarning says why. ``trusted`` names types in it that fairfrontier
+        does not know; whoever loads the bundle has to name them, too. StoreError is raised where
+        the folder is not empty or cannot be written.
+
+        Notes
+        -----
+        The test rows are scored twice, and three of them for every column: missing cells, and
+        levels that no row of the fit had, are passed on where the estimator answers to them, and
+        else refused.
+        """
+        from fairfrontier.frontier.saving import save  # Which needs pydantic.
+
+        return save(self, folder, *self.rows, trusted=trusted)
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """Return labels, shape (n_samples,); a rule by group needs ``sensitive_features``."""

@@ -18,6 +18,7 @@ from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tag
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairfrontier.choose.query import Query, choose_best, compare, find_passed, read_query
+from fairfrontier.deployment.estimator import Origin
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
 from fairfrontier.frontier.training import (
     Fold,
@@ -237,10 +238,13 @@ class Frontier(BaseEstimator):
             check_consistent_length(X, labels, groups)
         self.features_ = SensitiveFeatures.learn(groups)
         codes, self._levels = self.features_.number(groups)
+        facts = {"objective": self.objective, "minimum": self.minimum}
+        self._origin = Origin.learn(X, y, groups, self.features_, facts)
         X = X.tocsr() if issparse(X) else X  # Whose rows can be taken.
         table = Table(X, labels, groups, codes, unit_weight(sample_weight, len(labels)))
         folds, whole = self._divide(table)
         scored = table.take(self.parts_["validation"])
+        self._reference = scored
         trainer = Trainer(
             folds,
             whole,
@@ -333,8 +337,10 @@ class Frontier(BaseEstimator):
         key = (candidate.method, candidate.setting)
         own = self.results_.set_index(NAMED).sort_index().loc[[key]].reset_index(drop=True)
         test = own[own["part"] == "test"].assign(name=lambda rows: name_measures(rows))
+        rows = (self._reference.X, self._reference.y, self._reference.groups)
+        passed = find_passed(asked.bounds, test)
         return FrontierModel(
-            candidate, self.classes_, self.features_, own, find_passed(asked.bounds, test)
+            candidate, self.classes_, self.features_, own, passed, self._origin, rows
         )
 
     def plot(self, measure: str, ax: Axes | None = None) -> Axes:
@@ -588,6 +594,7 @@ class Frontier(BaseEstimator):
     def _test(self, rows: Table, ids: np.ndarray) -> None:
         """Measure all candidates on test rows, and what bounds cost there."""
         self._part = self._make_part("test", rows, ids)
+        self._reference = rows
         scores: dict[int, np.ndarray] = {}
         self._decided: dict[tuple[str, str], np.ndarray] = {}
         tables = [self._validation]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +21,39 @@ from fairfrontier.runtime.writer import filling, recover, replacing
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-# In addition to the types of NumPy and scikit-learn that skops trusts.
+# In addition to the types of NumPy and scikit-learn that skops trusts: classes, and one function:
+# all others that a model may call have to be named.
 TRUSTED = (
+    "collections.OrderedDict",
+    "fairfrontier.frontier.scores.Scores",
+    "fairfrontier.models.baseline.linear_post.Guesser",
+    "fairfrontier.models.baseline.linear_post.Logistic",
+    "fairfrontier.models.group.SensitiveFeatures",
+    "fairfrontier.models.neural.network.Network",
+    "fairfrontier.models.regression.predictor.LinearPredictor",
+    "functools.partial",
+    "lightgbm.basic.Booster",
+    "lightgbm.sklearn.LGBMClassifier",
+    "lightgbm.sklearn.LGBMRegressor",
     "numpy.dtype",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.compose._column_transformer.make_column_selector",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._ball_tree.BallTree",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
+    "sklearn.utils._bunch.Bunch",
+    "sklearn.utils.validation.check_array",
+    "xgboost.core.Booster",
+    "xgboost.sklearn.XGBClassifier",
+    "xgboost.sklearn.XGBRegressor",
+    "xgboost.sklearn.XGBRFClassifier",
 )
+More = Callable[[], Collection[str]]
 # What an archive of learners may unpack to: so many times its bytes, or this where that is more.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # Letters that a library's message takes in ours.
@@ -80,8 +107,9 @@ def write_state(
     parameters: Mapping[str, Any],
     state: State,
     trusted: Collection[str] | None = None,
+    more: More = tuple,
 ) -> Path:
-    """Write a model into a new or empty folder, all at once; ``trusted`` as in `write_learner`."""
+    """Write a model into a new or empty folder, all at once; types as in `write_learner`."""
     existed = folder.is_dir()
     if existed:
         recover(folder)
@@ -93,10 +121,18 @@ def write_state(
         if state.arrays:
             np.savez(work / "arrays.npz", allow_pickle=False, **dict(state.arrays))
         for key, booster in state.boosters.items():
+            import xgboost
+
+            if not isinstance(booster, xgboost.Booster):
+                raise StoreError(
+                    f"The booster {key!r} of the method {name!r} is a {type(booster).__name__} of "
+                    f"{type(booster).__module__}, and boosters are XGBoost's.",
+                    "Return it among the learners of its state.",
+                )
             # XGBoost's own writer tells of a full disk in an error of its own.
             (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
         for key, learner in state.learners.items():
-            write_learner(learner, work / f"{key}.skops", trusted)
+            write_learner(learner, work / f"{key}.skops", trusted, more)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -111,11 +147,11 @@ def write_state(
 
 
 def read_state(
-    folder: Path, name: str, trusted: Collection[str] = ()
+    folder: Path, name: str, trusted: Collection[str] = (), more: More = tuple
 ) -> tuple[dict[str, Any], State]:
     """Read a model's parameters and state, checking the method's name and every digest.
 
-    ``trusted`` as in `Estimator.load`.
+    ``trusted`` as in `Estimator.load`, and ``more`` as in `write_learner`.
     """
     import xgboost
 
@@ -144,7 +180,7 @@ def read_state(
             if path.suffix == ".ubj":
                 boosters[path.stem] = xgboost.Booster(model_file=bytearray(path.read_bytes()))
             elif path.suffix == ".skops":
-                learners[path.stem] = read_learner(path, trusted)
+                learners[path.stem] = read_learner(path, trusted, more)
         if "arrays.npz" in manifest["files"]:
             path = folder / "arrays.npz"
             refuse_expansion(path)
@@ -153,19 +189,31 @@ def read_state(
         return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
 
 
-def write_learner(learner: Any, path: Path, trusted: Collection[str] | None = None) -> None:
+def write_learner(
+    learner: Any, path: Path, trusted: Collection[str] | None = None, more: More = tuple
+) -> None:
     """Write learners of scikit-learn; StoreError for types beyond skops's and ``trusted`` ones.
 
-    ``trusted`` is None where only the reader will say which further types it trusts.
+    ``trusted`` is None where only the reader will say which further types it trusts. What ``more``
+    returns is asked for where there are others.
     """
     import skops.io
 
-    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
-    if trusted is not None and (strangers := _find_strangers(path, trusted)):
+    try:
+        skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+    except OSError:
+        raise
+    # Libraries raise anything for objects that they cannot write.
+    except Exception as error:
         raise StoreError(
-            f"A learner with types that would not be read again is not saved: {strangers}.",
-            "Choose a learner by its name, or name its classes in the `trusted` of the method's "
-            "class, and keep all else in arrays.",
+            f"A learner cannot be saved: {_tell(error)}.",
+            "Keep what skops writes in its attributes.",
+        ) from error
+    if trusted is not None and (strangers := _list_types(path, trusted, more)[1]):
+        raise StoreError(
+            "A learner with types that would not be read again is not saved: "
+            f"{', '.join(strangers)}.",
+            "Name those of your own by trusted=, or in the `trusted` of a method's class.",
         )
 
 
@@ -174,13 +222,14 @@ def find_strangers(learner: Any) -> str:
     import skops.io
 
     try:
-        return _name_strangers(skops.io.get_untrusted_types(data=skops.io.dumps(learner)), ())
+        found = skops.io.get_untrusted_types(data=skops.io.dumps(learner))
+        return ", ".join(sorted({*found} - {*TRUSTED}))
     # Whatever its own state raises.
     except Exception as error:
         return f"{type(learner).__module__}.{type(learner).__name__} ({type(error).__name__})"
 
 
-def read_learner(path: Path, trusted: Collection[str]) -> Any:
+def read_learner(path: Path, trusted: Collection[str], more: More = tuple) -> Any:
     """Read what `write_learner` wrote; nothing is built before all types in it are trusted."""
     import skops.io
 
@@ -188,23 +237,24 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
         total = sum(member.file_size for member in archive.infolist())
     if total > max(SMALL_BYTES, MOST_EXPANSION * path.stat().st_size):
         raise ValueError(f"{path} would unpack to {total} bytes")
-    if strangers := _find_strangers(path, trusted):
+    types, strangers = _list_types(path, trusted, more)
+    if strangers:
         raise StoreError(
-            f"The file {path} holds types that are not trusted: {strangers}.",
+            f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
             "If you saved it yourself, name them: load_model(folder, trusted=[...]).",
         )
-    return skops.io.load(path, trusted=[*TRUSTED, *trusted])
+    return skops.io.load(path, trusted=types)
 
 
-def _find_strangers(path: Path, trusted: Collection[str]) -> str:
-    """Return the types in an archive that nobody trusts, joined by commas."""
+def _list_types(path: Path, trusted: Collection[str], more: More) -> tuple[list[str], list[str]]:
+    """Return the types in an archive that skops does not trust, and those that nobody does."""
     import skops.io
 
-    return _name_strangers(skops.io.get_untrusted_types(file=path), trusted)
-
-
-def _name_strangers(found: Collection[str], trusted: Collection[str]) -> str:
-    return ", ".join(sorted({*found} - {*TRUSTED, *trusted}))
+    types = sorted(skops.io.get_untrusted_types(file=path))
+    known = {*TRUSTED, *trusted}
+    if not known.issuperset(types):
+        known.update(more())
+    return types, [each for each in types if each not in known]
 
 
 @contextmanager

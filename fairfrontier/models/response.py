@@ -66,6 +66,16 @@ def score_rows(estimator: Any, X: Any, positive: Any, name: str) -> tuple[np.nda
     return take_response(output, np.asarray(classes), positive, name), known
 
 
+def score_as_probability(estimator: Any, X: Any, positive: Any, name: str) -> np.ndarray:
+    """Return P(Y = positive | x), float64 (n_samples,); of a margin m, (1 + m / (1 + |m|)) / 2.
+
+    See `score_rows` for what is refused.
+    """
+    score, known = score_rows(estimator, X, positive, name)
+    # Unlike the logistic function it does not saturate.
+    return score if known else 0.5 + 0.5 * score / (1.0 + np.abs(score))
+
+
 def choose_response(estimator: Any, name: str) -> str:
     """Return the method that gives an estimator's scores; ConfigError where it has none."""
     for method in ("predict_proba", "decision_function"):

@@ -24,6 +24,7 @@ from fairfrontier.prepare.splitting.encoder import (
     Binary,
     Encoder,
     OneHot,
+    Raw,
     find_groups,
     take_levels,
 )
@@ -331,7 +332,9 @@ class RowEncoder:
                 columns[GROUP_PREFIX + attribute.name] = names[groups[:, position]]
         with np.errstate(over="ignore"):
             X = self.encoder.encode(columns)
-        for name, spans in self.encoder.spans(self.columns).items():
+        # Raw cells are refused as they are read.
+        encoded = X.dtype != object
+        for name, spans in self.encoder.spans(self.columns).items() if encoded else ():
             for span in spans:
                 refusals.add((np.abs(X[:, span]) > LARGEST).any(axis=1), f"{name} is too large")
         return EncodedRows(X, groups, columns, refusals, unseen)
@@ -414,6 +417,9 @@ class RowEncoder:
                 cells = parse_numbers(raw[name]) if condition.by_value else raw[name]
                 passed = find_rows(pd.DataFrame({name: cells}), {name: condition}, "", "")
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
+        raw_missing = {
+            each.column for each in self.encoder.blocks if isinstance(each, Raw) and each.accepted
+        }
         # Columns whose missing cells are of a group.
         grouped = {
             each.column
@@ -428,6 +434,7 @@ class RowEncoder:
             absent = (raw[name] if numeric else column).isna().to_numpy()
             policy = policy_of(name, config, numeric=numeric)
             filled = policy in ("mean", "median", "category") and name in self.columns
+            filled |= name in raw_missing
             filled |= policy == "category" and name in grouped
             for reason, rows in find_wrong(raw[name], column).items() if numeric else ():
                 if name in required:
@@ -439,11 +446,12 @@ class RowEncoder:
 
     def _find_unseen(self, columns: pd.DataFrame) -> dict[str, np.ndarray]:
         """Return masks of the cells with levels that training had not, by column."""
-        unseen = {
-            block.column: ~take_levels(columns[block.column]).isin(block.levels).to_numpy(bool)
-            for block in self.encoder.blocks
-            if isinstance(block, OneHot | Binary) and block.levels and block.column in columns
-        }
+        unseen = {}
+        for block in self.encoder.blocks:
+            known = isinstance(block, OneHot | Binary | Raw) and block.levels
+            if known and block.column in columns:
+                cells = take_levels(columns[block.column])
+                unseen[block.column] = (cells.notna() & ~cells.isin(known)).to_numpy(bool)
         return {name: rows for name, rows in unseen.items() if rows.any()}
 
     def _read_texts(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from decimal import Decimal
 from itertools import pairwise
-from numbers import Integral, Real
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from fairfrontier.prepare.level import level_text
 from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import repeated
@@ -21,30 +19,6 @@ from fairfrontier.runtime.option import split_names
 
 OTHERS = "others"
 REST = "rest"
-# Software without a type for whole numbers with missing cells writes 2 as 2.0.
-WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
-# R and Excel write TRUE, Python True, databases true.
-TRUTH = re.compile(r"^(?i:true|false)$")
-
-
-def level_text(value: Any) -> Any:
-    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and " 2.0" are all "2".
-
-    Truth values are True and False, whatever program wrote them.
-    """
-    if isinstance(value, str):
-        text = value.strip()
-        return text.capitalize() if TRUTH.match(text) else WHOLE_NUMBER.sub(r"\1", text)
-    if isinstance(value, Integral):
-        return str(value)
-    if isinstance(value, Real):
-        value = float(value)
-    if isinstance(value, float | Decimal) and math.isfinite(value):
-        if value == int(value):
-            return str(int(value))
-        # A Decimal has zeros up to its scale, and ``normalize`` would round it.
-        return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else repr(value)
-    return value
 
 
 def listed(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from fairfrontier.prepare.config.section import OTHERS, level_text
+from fairfrontier.prepare.config.section import OTHERS
 from fairfrontier.prepare.draft.column import (
     LARGE,
     LEXICON,
@@ -27,6 +27,7 @@ from fairfrontier.prepare.draft.column import (
     shorten,
 )
 from fairfrontier.prepare.draft.config import DraftOptions
+from fairfrontier.prepare.level import level_text
 from fairfrontier.prepare.splitting.encoder import name_bands
 from fairfrontier.prepare.table.column import MISSING_LEVEL, as_levels, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest

@@ -13,13 +13,14 @@ import pandas as pd
 import pyarrow as pa
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
-from fairfrontier.prepare.config.section import PartName, TextFeature, level_text
+from fairfrontier.prepare.config.section import PartName, TextFeature
 from fairfrontier.prepare.embedding.encoder import (
     TextEncoder,
     choose_encoder,
     determine_encoder,
     digest_encoder,
 )
+from fairfrontier.prepare.level import level_text
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split, Variant

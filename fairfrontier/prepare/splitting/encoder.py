@@ -120,7 +120,25 @@ class Binary(Block):
         return (take_levels(column) == self.level).to_numpy(dtype=np.float64)[:, None]
 
 
-KINDS = {cls.__name__: cls for cls in (Block, Standard, Bins, OneHot, Binary)}
+@dataclass(frozen=True, eq=False)
+class Raw(Block):
+    """The cells as they are, for an estimator that encodes them itself.
+
+    Numbers where it is ``numeric``, else levels as text; of the ``levels``, if there are any, all
+    others are refused. Missing cells are passed on where they are ``accepted``.
+    """
+
+    numeric: bool = True
+    accepted: bool = True
+    levels: tuple[str, ...] = ()
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return the cells as objects, shape (n_samples, 1); a missing one is None."""
+        cells = self.numbers(column) if self.numeric else take_levels(column)
+        return pd.Series(cells, dtype=object).where(pd.notna(cells), None).to_numpy()[:, None]
+
+
+KINDS = {cls.__name__: cls for cls in (Block, Standard, Bins, OneHot, Binary, Raw)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +188,12 @@ class Encoder:
         return spans
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return the rows of a frame encoded, float64 of shape (n_samples, n_features)."""
-        encoded = np.empty((len(frame), len(self.feature_names)))
+        """Return the rows of a frame encoded, float64 of shape (n_samples, n_features).
+
+        Objects where some are `Raw`.
+        """
+        kind = object if any(isinstance(block, Raw) for block in self.blocks) else np.float64
+        encoded = np.empty((len(frame), len(self.feature_names)), dtype=kind)
         for block, span in self._placed():
             encoded[:, span] = block.encode(frame[block.column])
         return encoded

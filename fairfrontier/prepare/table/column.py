@@ -15,15 +15,18 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairfrontier.prepare.config.section import TRUTH, WHOLE_NUMBER, Births, Source, level_text
+from fairfrontier.prepare.level import TRUTH, WHOLE_NUMBER, level_text
 from fairfrontier.runtime.errors import DataError
+
+if TYPE_CHECKING:
+    from fairfrontier.prepare.config.section import Births, Source
 
 _log = logging.getLogger(__name__)
 MISSING_LEVEL = "missing"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, expand_rest, read_dataset
-from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.level import level_text
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError

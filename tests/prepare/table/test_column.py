@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.prepare.config.section import RowFilter, Source, level_text
+from fairfrontier.prepare.config.section import RowFilter, Source
+from fairfrontier.prepare.level import level_text
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table.column import (
