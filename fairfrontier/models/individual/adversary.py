@@ -112,8 +112,9 @@ class Robust(NeuralNetwork):
         if rate is None:
             # The steps together cross two standard deviations of the rows.
             deviation = np.sqrt(along / 2 / max(1, len(metric.directions)))
-            rate = 2 * deviation / max(1, self.subspace_steps)
-        return {**table, "budget": find_budget(self, apart), "subspace_rate": float(rate)}
+            # In 32 bits: the steps amplify last bits of a sum, which depend on the partitions.
+            rate = float(np.float32(2 * deviation / max(1, self.subspace_steps)))
+        return {**table, "budget": find_budget(self, apart), "subspace_rate": rate}
 
     def _keep(self, data: Mapping[str, Any]) -> None:
         self.report_ = data["budget"]._asdict()
