@@ -20,10 +20,11 @@ from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.query import find_passed, read_query, write_bounds
 from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
 from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle, judge
-from fairfrontier.deployment.config import ROWS
 from fairfrontier.deployment.explanation import (
+    CARD_ORDERS,
     COLUMNS_AT_MOST,
     Explanation,
+    count_rows,
     draw_explanation,
     draw_rows,
     explain,
@@ -362,7 +363,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     if isinstance(explained, ClassifierBundle) and explained.favourable is None:
         # An explanation names its class, and takes none for the good one.
         most = str(export.decided[explained.answer].mode().iloc[0])
-    explanation = explain(explained, draw_rows(export.rows, ROWS), most)
+    rows = draw_rows(export.rows, config.explain_rows or count_rows(explained))
+    orders = None if config.explain_rows else CARD_ORDERS
+    explanation = explain(explained, rows, most, orders=orders)
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,

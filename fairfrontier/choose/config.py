@@ -54,6 +54,12 @@ class SelectConfig(StudyOptions):
     seed: Seed | None = Field(
         default=None, description="Which split's model; the first by default."
     )
+    explain_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="Rows whose scores the card explains, by 32 drawn orders of the columns where "
+        "there is no formula; by default 1000, or what takes some 2 s, by 8.",
+    )
     row_id: Name | None = Field(
         default=None, description="Column of row ids, by which random decisions are drawn."
     )

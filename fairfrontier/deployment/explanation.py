@@ -20,7 +20,7 @@ from fairfrontier.deployment.bundle import (
     load_bundle,
     view_binary,
 )
-from fairfrontier.deployment.config import ExplainConfig
+from fairfrontier.deployment.config import ROWS, ExplainConfig
 from fairfrontier.deployment.scoring import Progress, read_frames, read_headers
 from fairfrontier.figure.frontier import (
     COLOURS,
@@ -54,7 +54,14 @@ from fairfrontier.study.drawing import Picture
 
 # Orders of the columns that are drawn where there is no formula; each is walked both ways.
 ORDERS, SEED = 32, 0
+# Those of a card, and the trees' predictions that it may ask for: less than 2 s of one core. Counts
+# bound it, not a clock, so that a card is the same on any machine.
+CARD_ORDERS, CARD_WORK = 8, 6_000_000
+# Rows of so many numbers are predicted at a time.
+BATCH = 1 << 22
 TREES = (BoostedTrees, BuDRO, GBDTRegression)
+# A tree's prediction of a row takes as long as so many numbers of training rows to a neighbour's.
+NUMBERS_A_TREE, LEAST_TREES = 1_000, 20.0
 # Of a regression's scores.
 UNITS = "units of the label"
 
@@ -74,7 +81,9 @@ class Attribution:
     unit: str
 
 
-def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]]) -> Attribution:
+def attribute_score(
+    model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]], orders: int | None = None
+) -> Attribution:
     """Attribute the score of every row to columns of the table, by Shapley values.
 
         φ_j(x) = mean over the orders of the columns of v(those before j, and j) − v(those before j)
@@ -95,12 +104,14 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
         Encoded rows, at least one.
     spans : sequence of sequences of slice
         The features that each column is encoded as; together all of them.
+    orders : int, optional
+        How many are drawn where there is no formula, ``ORDERS`` by default.
 
     Notes
     -----
     TreeSHAP costs O(n T L D²) for T trees of L leaves and depth D, logistic regression O(n d), all
-    others 2 · ORDERS · (n_columns + 1) predictions of n rows. Drawn values add up exactly; their
-    own error falls with the root of ORDERS.
+    others at most 2 · orders · n_columns predictions of n rows, many at a time. Drawn values add up
+    exactly; their own error falls with the root of ``orders``.
 
     References
     ----------
@@ -113,22 +124,49 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
     if isinstance(model, PostProcessor):
         model = model.estimator_
     number = isinstance(model, Regressor)
-    # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction. What
-    # methods of other packages keep as their booster may be anybody's, and of other inputs.
-    split = not isinstance(model, Project) and getattr(model, "loss", "square") == "square"
-    if isinstance(model, TREES) and split:
+    if has_formula(model) and not isinstance(model, Linear):
         rows = xgboost.DMatrix(X, nthread=model.n_jobs)
         found = model.booster_.predict(rows, pred_contribs=True).astype(np.float64)
         unit = UNITS if number else "log-odds"
         return Attribution(_add_up(found[:, :-1], spans), float(found[0, -1]), unit)
     if number:
-        return _draw(model.predict, X, spans, UNITS)
+        return _draw(model.predict, X, spans, orders, UNITS)
     if isinstance(model, Linear):
         coefficient = model.coefficient_[1] - model.coefficient_[0]
         mean = X.mean(axis=0)
         base = coefficient @ mean + model.intercept_[1] - model.intercept_[0]
         return Attribution(_add_up(coefficient * (X - mean), spans), float(base), "log-odds")
-    return _draw(lambda rows: _predict(model, rows), X, spans)
+    return _draw(lambda rows: _predict(model, rows), X, spans, orders)
+
+
+def has_formula(model: Any) -> bool:
+    """Return whether values of a model, without a rule behind it, are exact and cost little."""
+    # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction. What
+    # methods of other packages keep as their booster may be anybody's, and of other inputs.
+    split = not isinstance(model, Project) and getattr(model, "loss", "square") == "square"
+    return isinstance(model, Linear) or (isinstance(model, TREES) and split)
+
+
+def count_rows(bundle: Bundle) -> int:
+    """Return how many rows a card explains: ``ROWS``, or what ``CARD_WORK`` allows."""
+    model = bundle.model.model if isinstance(bundle.model, PostProcessed) else bundle.model
+    if has_formula(model):
+        return ROWS
+    walks = 2 * CARD_ORDERS * len(find_spans(bundle.encoder))
+    return max(1, min(ROWS, int(CARD_WORK / (walks * _weigh(model)))))
+
+
+def _weigh(model: Any) -> float:
+    """Return about how many trees' predictions of a row take as long as one of the model."""
+    if isinstance(model, Mixture):
+        return _weigh(model.first) + _weigh(model.second)
+    if isinstance(model, PostProcessed | OneClass):
+        return _weigh(model.model)
+    if parts := getattr(model, "classifiers_", ()):
+        return sum(map(_weigh, parts))
+    # Neighbours are looked for among all training rows.
+    near = getattr(model, "rows_", np.empty(0)).size / NUMBERS_A_TREE
+    return max(near, float(getattr(model, "n_estimators", 1)), LEAST_TREES)
 
 
 def _add_up(values: np.ndarray, spans: Sequence[Sequence[slice]]) -> np.ndarray:
@@ -151,24 +189,37 @@ def _draw(
     predict: Callable[[np.ndarray], np.ndarray],
     X: np.ndarray,
     spans: Sequence[Sequence[slice]],
+    orders: int | None,
     unit: str = "probability",
 ) -> Attribution:
     """Attribute along drawn orders, each from a row of X; all rows share them, and so the base."""
-    generator = np.random.default_rng(SEED)
-    references = X[np.resize(generator.permutation(len(X)), ORDERS)]
-    values = np.zeros((len(X), len(spans)))
-    for reference in references:
-        order = generator.permutation(len(spans))
-        start = predict(np.tile(reference, (len(X), 1)))
-        for path in (order, order[::-1]):
-            rows, before = np.tile(reference, (len(X), 1)), start
-            for column in path:
-                for span in spans[column]:
-                    rows[:, span] = X[:, span]
-                after = predict(rows)
-                values[:, column] += (after - before) / (2 * ORDERS)
-                before = after
-    return Attribution(values, float(predict(references).mean()), unit)
+    orders, generator = orders or ORDERS, np.random.default_rng(SEED)
+    references = X[np.resize(generator.permutation(len(X)), orders)]
+    starts, values = predict(references), np.zeros((len(X), len(spans)))
+    drawn = [generator.permutation(len(spans)) for _ in references]
+    size = max(1, BATCH // (2 * len(spans) * X.shape[1]))
+    for first in range(0, len(X), size):
+        block, added = X[first : first + size], values[first : first + size]
+        for reference, start, order in zip(references, starts, drawn, strict=True):
+            paths = np.stack([order, order[::-1]])
+            states = np.tile(reference, (*paths.shape, len(block), 1))
+            changed = np.zeros((*paths.shape, len(block)), dtype=bool)
+            for side, step in np.ndindex(paths.shape):
+                for span in spans[int(paths[side, step])]:
+                    states[side, step:, :, span] = block[:, span]
+                    differs = (block[:, span] != reference[span]).any(axis=1)
+                    changed[side, step] |= differs
+            score = np.full(changed.shape, start)
+            # A column that is the same in both rows adds nothing.
+            if changed.any():
+                score[changed] = predict(states[changed])
+            for side in (0, 1):
+                before = np.full(len(block), start)
+                for step, column in enumerate(paths[side]):
+                    after = np.where(changed[side, step], score[side, step], before)
+                    added[:, column] += (after - before) / (2 * orders)
+                    before = after
+    return Attribution(values, float(starts.mean()), unit)
 
 
 COLUMNS_AT_MOST, LEVELS_AT_MOST, ATTRIBUTES_AT_MOST = 15, 6, 3
@@ -297,7 +348,13 @@ class Explanation:
                 yield str(attribute), name_pool(len(small)), levels.isin(small).to_numpy()
 
 
-def explain(bundle: Bundle | str | Path, frame: Any, accepted: str | None = None) -> Explanation:
+def explain(
+    bundle: Bundle | str | Path,
+    frame: Any,
+    accepted: str | None = None,
+    *,
+    orders: int | None = None,
+) -> Explanation:
     """Explain the scores of a bundle on raw rows by SHAP values of the raw columns.
 
     Parameters
@@ -308,6 +365,8 @@ def explain(bundle: Bundle | str | Path, frame: Any, accepted: str | None = None
         Raw columns, as `Bundle.decide` takes them. The rows are also what values are relative to.
     accepted : str, optional
         Of several classes the one whose probability is explained; that of the bundle by default.
+    orders : int, optional
+        Orders of the columns that are drawn where there is no formula, 32 by default.
 
     Returns
     -------
@@ -336,7 +395,7 @@ def explain(bundle: Bundle | str | Path, frame: Any, accepted: str | None = None
         raise DataError(f"No row can be explained: {reason}.", "Give rows that the bundle decides.")
     index = frame.index[kept]
     spans = find_spans(bundle.encoder)
-    found = attribute_score(bundle.model, rows.X[kept], list(spans.values()))
+    found = attribute_score(bundle.model, rows.X[kept], list(spans.values()), orders)
     values, base, unit = found.values, found.base, found.unit
     if isinstance(bundle.model, OneClass):
         unit = f"{unit} of {bundle.class_names[1]}"
