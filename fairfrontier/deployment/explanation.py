@@ -149,7 +149,8 @@ def has_formula(model: Any) -> bool:
 
 def count_rows(bundle: Bundle) -> int:
     """Return how many rows a card explains: ``ROWS``, or what ``CARD_WORK`` allows."""
-    model = bundle.model.model if isinstance(bundle.model, PostProcessed) else bundle.model
+    ruled = isinstance(bundle.model, PostProcessor)
+    model = bundle.model.estimator_ if ruled else bundle.model
     if has_formula(model):
         return ROWS
     walks = 2 * CARD_ORDERS * len(find_spans(bundle.encoder))
@@ -160,7 +161,9 @@ def _weigh(model: Any) -> float:
     """Return about how many trees' predictions of a row take as long as one of the model."""
     if isinstance(model, Mixture):
         return _weigh(model.first) + _weigh(model.second)
-    if isinstance(model, PostProcessed | OneClass):
+    if isinstance(model, PostProcessor):
+        return _weigh(model.estimator_)
+    if isinstance(model, OneClass):
         return _weigh(model.model)
     if parts := getattr(model, "classifiers_", ()):
         return sum(map(_weigh, parts))
