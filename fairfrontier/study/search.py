@@ -40,9 +40,9 @@ from fairfrontier.study.frontier import (
     NO_MODEL,
     NO_TRIAL,
     UNTRIED,
+    name_measures,
     orient,
     pivot_measures,
-    summarise,
 )
 from fairfrontier.study.resolve import Planned, ResolvedStudy, Resolver, expand_rows
 
@@ -531,12 +531,15 @@ class Search:
         It has several where a parameter that is not searched has a list of values.
         """
         names = [self.study.frontier.accuracy, *self.study.frontier.fairness]
-        fits = points[["method", "setting", "seed"]].drop_duplicates()
-        means = pivot_measures(summarise(points, fits, self.study.select_on), KEYS)
-        means = means.reindex(columns=names).dropna(subset=names[:1])
+        shown = points[points["part"] == self.study.select_on]
+        named = shown.assign(name=name_measures(shown)).sort_values("seed", kind="stable")
+        named = named[named["name"].isin(names)]
+        # Their means alone: a trial needs no interval.
+        value = named.groupby([*KEYS, "name"])["value"].mean(skipna=False).reset_index()
+        means = pivot_measures(value, KEYS).reindex(columns=names).dropna(subset=names[:1])
         if means.empty:
             return None
-        counted = points[(points["part"] == self.study.select_on) & (points["measure"] == names[0])]
+        counted = shown[shown["measure"] == names[0]]
         self.chance = counted.drop_duplicates("seed")["n"].sum() ** -0.5
         values = np.column_stack([orient(name, means[name].to_numpy()) for name in names])
         return np.asarray(np.nan_to_num(values[values[:, 0].argmax()]))

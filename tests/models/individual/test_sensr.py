@@ -63,17 +63,6 @@ def test_the_loss_is_that_of_the_attacked_rows():
     assert robust.history_["loss"][0] > still.history_["loss"][0]
 
 
-@VARIANTS
-def test_a_batch_gives_the_models_of_single_fits(variant):
-    shared = {"variant": variant, "dtype": "float64"}
-    cases = [{"random_state": 1}, {"random_state": 1, "budget": 0.2}, {"random_state": 3}]
-    models = [create("sensr", **{**SMALL, **shared, **each}) for each in cases]
-    data = {"X": MADE.train.X, "y": MADE.train.y, "metric": METRIC}
-    type(models[0]).fit_batch(models, [data] * 3)
-    for model, parameters in zip(models, cases, strict=True):
-        assert answer(model) == pytest.approx(answer(fit(**shared, **parameters)), abs=1e-8)
-
-
 def test_weights_and_several_classes():
     X = MADE.train.X
     y = np.digitize(X[:, 1] + X[:, 2], [0.0, 1.0])

@@ -128,14 +128,6 @@ def test_progress_is_told():
     assert told == [(10, 40), (20, 40), (30, 40), (40, 40)]
 
 
-def test_saved_and_loaded(tmp_path):
-    part = make_split(80).train
-    model = fit(part, hidden=[4, 3])
-    loaded = type(model).load(model.save(tmp_path / "model"))
-    assert np.array_equal(answer(loaded, part), answer(model, part))
-    assert loaded.history_["loss"].tolist() == model.history_["loss"].tolist()
-
-
 @pytest.mark.gpu
 def test_a_device_trains_the_same_net():
     pytest.importorskip("cupy")

@@ -155,14 +155,6 @@ def test_dropped_units_change_the_training_and_not_the_answers():
     assert np.array_equal(dropped.predict_proba(PART.X), again.predict_proba(PART.X))
 
 
-def test_saved_and_loaded(tmp_path):
-    model = fit(steps=20)
-    loaded = type(model).load(model.save(tmp_path / "model"))
-    assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
-    for key in ("loss", "adversary_loss"):
-        assert np.array_equal(loaded.history_[key], model.history_[key])
-
-
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -113,16 +113,6 @@ def test_rows_without_versions_are_charged_nothing():
     assert np.array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
-def test_a_batch_gives_the_models_of_single_fits():
-    cases = [{"strength": 0.0}, {"strength": 9.0, "random_state": 4}, {"counterfactual_set": "sex"}]
-    models = [create("clp", **{**SMALL, "dtype": "float64", **each}) for each in cases]
-    data = {"X": X, "y": Y, "counterfactuals": SETS}
-    type(models[0]).fit_batch(models, [data] * 3)
-    for model, parameters in zip(models, cases, strict=True):
-        alone = fit(dtype="float64", **parameters)
-        assert model.predict_proba(X) == pytest.approx(alone.predict_proba(X), abs=1e-8)
-
-
 @pytest.mark.parametrize(
     ("parameters", "word"),
     [({"counterfactual_set": "sez"}, "'sex'"), ({"strength": -1}, "strength")],

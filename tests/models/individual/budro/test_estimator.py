@@ -109,17 +109,6 @@ def test_three_classes_are_learnt_within_the_budget():
     assert model.history_["objective"][-1] < model.history_["objective"][0]
 
 
-@pytest.mark.parametrize("solver", ["exact", "sinkhorn"])
-@pytest.mark.parametrize("classes", [2, 3])
-def test_a_saved_model_answers_the_same(tmp_path, solver, classes):
-    split = make_split(120) if classes == 2 else split_in_three(120)
-    model = fit(split, n_estimators=4, solver=solver)
-    again = BuDRO.load(model.save(tmp_path / "model"))
-    assert np.array_equal(again.predict_proba(split.test.X), model.predict_proba(split.test.X))
-    assert all(np.array_equal(again.history_[key], model.history_[key]) for key in model.history_)
-    assert again.get_params() == model.get_params()
-
-
 def test_a_factor_on_class_1_is_refused_beyond_two_classes():
     split = split_in_three(100)
     with pytest.raises(ConfigError, match="3 classes"):
