@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
@@ -36,6 +37,7 @@ from fairfrontier.runtime.registry import Registry
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
 CUT = "cut_"
 SENSITIVE, TRUE, FEATURES = "sensitive_features", "true_groups", "sensitive_features_in_"
+UNSAVED = ("estimator", "prefit", "cv")
 MOST_FEATURES = 10_000_000
 # Rows that a restored model predicts: a number that is rarely that of features or classes.
 TRIED = 7
@@ -241,6 +243,9 @@ class Estimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.takes_missing
+        estimator = vars(self).get("estimator")
+        if estimator is not None:
+            tags.input_tags = get_tags(estimator).input_tags
         return tags
 
     def find_sensitive(self, X: Any, method: str) -> Any:
@@ -407,8 +412,13 @@ class Estimator(BaseEstimator):
         StoreError
             When the folder is not empty or cannot be written, or a learner would not be read again.
         """
-        parameters, state = self.get_params(deep=False), self.pack_state()
+        parameters, state = self.list_parameters(), self.pack_state()
         return write_state(Path(folder), self.name, parameters, state, self.trusted)
+
+    def list_parameters(self) -> dict[str, Any]:
+        """Return the parameters that are saved: not those of the fit of an estimator within."""
+        known = self.get_params(deep=False)
+        return {name: value for name, value in known.items() if name not in UNSAVED}
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
@@ -582,8 +592,9 @@ class Classifier(ClassifierMixin, Estimator):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
+            only = ", ".join(map(str, self.classes_))
             raise InputError(
-                f"{self.name} was given rows of one class only, {self.classes_[0]!s}.",
+                f"{self.name} was given rows of one class only, {only}.",
                 "Give it rows of two classes at least.",
             )
         if self.classes_.size > 2 and "multiclass" not in self.task:

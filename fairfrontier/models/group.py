@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.runtime.errors import ConfigError, InputError
 
 # Columns of sensitive features, by number or, of frames, by name; None for all of them.
 Attributes = int | str | list[int] | list[str] | None
@@ -323,7 +323,7 @@ def number_groups(groups: Any, attributes: Attributes) -> tuple[np.ndarray, np.n
     """Return what `number_cells` does of the chosen columns; DataError for one group alone."""
     cells, codes = number_cells(choose_columns(groups, attributes))
     if len(cells) < 2:
-        raise DataError(
+        raise InputError(
             "All training rows are in one group.", "Name an attribute with two groups or more."
         )
     return cells, codes

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn import get_config
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.models.base import Estimator, UnfittedError
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
 
 
 def score_rows(estimator: Any, X: Any, positive: Any, name: str) -> tuple[np.ndarray, bool]:
@@ -106,12 +109,67 @@ def take_response(output: Any, classes: np.ndarray, positive: Any, name: str) ->
     return score
 
 
+def unfreeze(estimator: Any) -> Any:
+    """Return the estimator that a frozen one holds."""
+    while isinstance(estimator, FrozenEstimator):
+        estimator = estimator.estimator
+    return estimator
+
+
 def name_estimator(estimator: Any) -> str:
-    """Return the class of an estimator, of a pipeline that of its last step."""
-    while isinstance(estimator, FrozenEstimator | Pipeline):
-        frozen = isinstance(estimator, FrozenEstimator)
-        estimator = estimator.estimator if frozen else estimator.steps[-1][1]
-    return type(estimator).__name__
+    """Return what errors call an estimator: its class, of a pipeline that of the last step."""
+    last = unfreeze(estimator)
+    while isinstance(last, Pipeline):
+        last = unfreeze(last.steps[-1][1])
+    return f"The estimator {type(last).__name__}"
+
+
+def score_training(
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    positive: Any,
+    *,
+    prefit: bool,
+    cv: Any,
+    keywords: Mapping[str, Any],
+    name: str,
+) -> tuple[Any, np.ndarray, bool]:
+    """Return the fitted estimator, and scores of rows by models that were not trained on them.
+
+    One that is fitted (``prefit``, or frozen) is asked; else the rows are cross-fitted, and the
+    estimator is fitted on all of them. The last is whether scores are probabilities.
+    """
+    if prefit or isinstance(estimator, FrozenEstimator):
+        return estimator, *score_rows(estimator, X, positive, name)
+    method = choose_response(estimator, name)
+    fitted, output = cross_fit(estimator, X, y, method, cv=cv, keywords=keywords, name=name)
+    return (fitted, take_response(output, np.unique(y), positive, name), method == "predict_proba")
+
+
+def cross_fit(
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    method: str,
+    *,
+    cv: Any,
+    keywords: Mapping[str, Any],
+    name: str,
+) -> tuple[Any, np.ndarray]:
+    """Return a copy that is fitted on all rows, and what those of other folds say of each row."""
+    try:
+        output = cross_val_predict(estimator, X, y, cv=cv, method=method, params=dict(keywords))
+        return clone(estimator).fit(X, y, **keywords), np.asarray(output)
+    except FairfrontierError as error:
+        raise InputError(f"{name} failed: {error.fault}", error.mend) from error
+    except (TypeError, ValueError) as error:
+        text = " ".join(str(error).split())
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(
+            f"{name} cannot be trained on these rows: {text}",
+            "Give it as a pipeline that encodes what the rows hold.",
+        ) from error
 
 
 def list_fit_keywords(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,16 +11,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import xgboost
 from scipy.optimize import linprog
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
+from sklearn.base import clone
+from sklearn.utils.validation import check_consistent_length, validate_data
 
-from fairfrontier.models.base import Classifier
+from fairfrontier.models.base import Classifier, explaining, training_weight
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.group import EVENTS, Attributes, Criterion, check_bound, number_groups
 from fairfrontier.models.objective import Objective, read_costs
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
+from fairfrontier.models.response import (
+    cross_fit,
+    list_fit_keywords,
+    name_estimator,
+    score_rows,
+    score_training,
+    unfreeze,
+)
 from fairfrontier.models.tree.boosting import TreesOfBlocks, grow, predict_margins, tree_parameters
+from fairfrontier.runtime.arrays import to_host
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_generator
 
 if TYPE_CHECKING:
@@ -32,6 +45,8 @@ TABLE = ("X", "y", "sensitive_features", "sample_weight")
 MOST_PLANES = 500
 # Width of the box of prices, in the largest gain of a row.
 BOX = 4.0
+# Probabilities are not taken for smaller ones.
+LEAST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +157,46 @@ class Guesser:
 
 
 @dataclass(frozen=True, eq=False)
+class Behind:
+    """What an estimator says of the class, and a copy of it of class and group, in place of trees.
+
+    The copy learns 2 n_groups classes, the class's code times n_groups and the group's.
+    """
+
+    label_model: Any
+    cell_model: Any
+    positive: Any
+    n_groups: int
+    label: Logistic
+    group: Logistic
+
+    def guess(self, X: Any, n_jobs: int) -> np.ndarray:  # noqa: ARG002
+        """Return P(class, group) as `Guesser.guess` does."""
+        name = name_estimator(self.label_model)
+        own = as_margin(*score_rows(self.label_model, X, self.positive, name))
+        table = self.cell_model.predict_proba(X)
+        others = list_margins(table, self.cell_model.classes_, self.n_groups)
+        return join(self.label, self.group, own, others)
+
+
+def as_margin(score: np.ndarray, known: bool) -> np.ndarray:
+    """Return log odds of probabilities, or scores as they are, (n_samples, 1)."""
+    return np.asarray(logit(score.clip(LEAST, 1.0 - LEAST)) if known else score)[:, None]
+
+
+def list_margins(table: np.ndarray, classes: np.ndarray, n_groups: int) -> np.ndarray:
+    """Return margins of the groups by class, as `ask_trees` does, from P(class, group)."""
+    joint = np.full((len(table), 2 * n_groups), LEAST)
+    joint[:, np.asarray(classes, dtype=np.int64)] += table
+    margin = np.log(joint.reshape(-1, 2, n_groups)).transpose(1, 0, 2)
+    return np.asarray(margin[..., 1:] - margin[..., :1] if n_groups == 2 else margin)
+
+
+@dataclass(frozen=True, eq=False)
 class Learnt:
     """What the trees say of training rows that they have not seen, and the trees of all rows."""
 
-    guesser: Guesser
+    guesser: Guesser | Behind
     chance: np.ndarray
     weight: np.ndarray
     cells: np.ndarray
@@ -167,6 +218,12 @@ class LinearPost(TreesOfBlocks, Classifier):
 
     Parameters
     ----------
+    estimator : estimator or None
+        A classifier of two classes, of any library, in place of the trees for P(Y | X); a copy of
+        it with a ``predict_proba`` learns class and group, with one class for every pair, and gives
+        P(A | X, Y). It takes the rows as they are.
+    prefit, cv
+        As in `PostProcessor`: whether the estimator is fitted, and the folds.
     criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds"}
         Which rows make the events: all; those of class 1 (true positive rates); those of class 0
         (false positive rates); each class for itself.
@@ -186,8 +243,8 @@ class LinearPost(TreesOfBlocks, Classifier):
 
     Attributes
     ----------
-    guesser_ : Guesser
-        The trees, fitted on all rows, and what calibrates them.
+    guesser_ : Guesser or Behind
+        The trees or estimators, fitted on all rows, and what calibrates them.
     cells_ : ndarray of int64, shape (n_groups, n_attributes)
         The combinations of codes that make the groups, in ascending order.
     price_ : ndarray of float64, shape (n_events, n_groups)
@@ -221,12 +278,15 @@ class LinearPost(TreesOfBlocks, Classifier):
     paper: ClassVar[str] = "Xian and Zhao, A unified post-processing framework, 2024"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3, "folds": 3}
 
-    guesser_: Guesser = field(init=False)
+    guesser_: Guesser | Behind = field(init=False)
     cells_: np.ndarray = field(init=False)
     price_: np.ndarray = field(init=False)
     gain_: np.ndarray = field(init=False)
     report_: dict[str, Any] = field(init=False)
 
+    estimator: Any = field(default=None, kw_only=False)
+    prefit: bool = False
+    cv: Any = None
     criterion: Criterion = "equalized_odds"
     objective: Objective = "accuracy"
     bound: float = 0.05
@@ -264,6 +324,10 @@ class LinearPost(TreesOfBlocks, Classifier):
         ``sensitive_features``; DataError when all rows are in one group; InputError for tables that
         are not numbers, weights of 0 alone, and other than two classes.
         """
+        if self.estimator is not None:
+            self.check()
+            self.decide(self._learn_behind(X, y, sensitive_features, sample_weight))
+            return self
         given = dict(zip(TABLE, (X, y, sensitive_features, sample_weight), strict=True))
         type(self).fit_batch([self], [{**given, "client": client}])
         return self
@@ -294,6 +358,51 @@ class LinearPost(TreesOfBlocks, Classifier):
                     weight=weight,
                 )
             model.decide(shared[table])
+
+    def _learn_behind(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Learnt:
+        """Return what the estimator and its copy say of rows that they were not trained on."""
+        with explaining():
+            check_consistent_length(X, y, groups, sample_weight)
+            validate_data(self, X, skip_check_array=True)
+            labels = validate_data(self, y=to_host(y))
+        codes, name = self.learn_target(labels), name_estimator(self.estimator)
+        weight = training_weight(sample_weight, len(codes))
+        cells, group = number_groups(groups, self.attributes)
+        keywords = list_fit_keywords(
+            self.estimator, name, sample_weight=weight, sensitive_features=groups
+        )
+        estimator, score, known = score_training(
+            self.estimator,
+            X,
+            labels,
+            self.classes_[1],
+            prefit=self.prefit,
+            cv=self.cv,
+            keywords=keywords,
+            name=name,
+        )
+        copy, cell = unfreeze(self.estimator), codes * len(cells) + group
+        if not hasattr(copy, "predict_proba"):
+            raise ConfigError(
+                f"{name} has no predict_proba, by which groups are inferred.",
+                "Wrap it in CalibratedClassifierCV, for example.",
+            )
+        with warnings.catch_warnings():
+            # Pairs of few rows may lack in a fold: they are as good as impossible there.
+            warnings.simplefilter("ignore")
+            folds = max(2, min(5, int(np.bincount(cell).max()))) if self.cv is None else self.cv
+            model, table = cross_fit(
+                clone(copy), X, cell, "predict_proba", cv=folds, keywords=keywords, name=name
+            )
+        own, others = as_margin(score, known), list_margins(table, np.unique(cell), len(cells))
+        maps = fit_maps(own, others, codes, group, weight)
+        return Learnt(
+            guesser=Behind(estimator, model, self.classes_[1], len(cells), *maps),
+            chance=join(*maps, own, others),
+            weight=weight,
+            cells=cells,
+            rows=np.bincount(cell, weight, 2 * len(cells)).reshape(2, -1),
+        )
 
     def decide(self, learnt: Learnt) -> None:
         """Set the trees, and the best rule for what they say of the held-out rows."""
@@ -328,13 +437,18 @@ class LinearPost(TreesOfBlocks, Classifier):
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return (1 − s, s) with scores s in (0, 1) that are above 1/2 where 1 is decided."""
-        rows = self.validate_rows(X)
+        rows = X if isinstance(vars(self).get("guesser_"), Behind) else self.validate_rows(X)
         chance = self.guesser_.guess(rows, self.n_jobs)
         margin = chance.sum(axis=2) @ self.gain_
         for label, price in zip(EVENTS[self.criterion], self.price_, strict=True):
             margin -= (chance.sum(axis=1) if label is None else chance[:, label]) @ price
         score = expit(2.0 * margin)
         return np.stack([1.0 - score, score], axis=1)
+
+    def try_prediction(self) -> None:
+        """Predict rows of zeros; estimators take rows of kinds that are not known here."""
+        if not isinstance(self.guesser_, Behind):
+            super().try_prediction()
 
     def get_state(self) -> State:
         """Return the trees, regressions, groups and prices."""
@@ -343,6 +457,9 @@ class LinearPost(TreesOfBlocks, Classifier):
         arrays = {f"{name}_{key}": value for name, each in maps.items()
                   for key, value in vars(each).items()}  # fmt: skip
         arrays |= {"cells": self.cells_, "price": self.price_, "gain": self.gain_}
+        if isinstance(guesser, Behind):
+            models = {"label": unfreeze(guesser.label_model), "cell": guesser.cell_model}
+            return State(arrays=arrays, learners=models)
         return State(
             arrays=arrays, boosters={"label": guesser.label_trees, "group": guesser.group_trees}
         )
@@ -354,7 +471,12 @@ class LinearPost(TreesOfBlocks, Classifier):
             Logistic(arrays[f"{name}_coefficient"], arrays[f"{name}_intercept"])
             for name in ("label", "group")
         ]
-        self.guesser_ = Guesser(boosters["label"], boosters["group"], *maps)
+        if state.learners:
+            label, cell = state.learners["label"], state.learners["cell"]
+            size = len(arrays["cells"])
+            self.guesser_ = Behind(label, cell, self.classes_[1], size, *maps)
+        else:
+            self.guesser_ = Guesser(boosters["label"], boosters["group"], *maps)
         self.cells_, self.price_, self.gain_ = arrays["cells"], arrays["price"], arrays["gain"]
 
 
@@ -389,6 +511,17 @@ def calibrate(features: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Lo
     model = Linear(penalty=1.0 / float(weight.sum()))
     model.fit(features, codes, sample_weight=weight)
     return Logistic(model.coefficient_, model.intercept_)
+
+
+def fit_maps(
+    own: np.ndarray, others: np.ndarray, y: np.ndarray, group: np.ndarray, weight: np.ndarray
+) -> tuple[Logistic, Logistic]:
+    """Return what calibrates the margins of the class and of the groups on held-out rows."""
+    given = np.where(y[:, None] == 1, others[1], others[0])
+    return (
+        calibrate(np.column_stack([own, *others]), y, weight),
+        calibrate(extend(np.column_stack([given, own]), y), group, weight),
+    )
 
 
 def learn(
@@ -428,14 +561,12 @@ def learn(
         margins = list(zip(*(found for found in asked if found is not None), strict=True))
         own[out], others[:, out] = np.concatenate(margins[0]), np.concatenate(margins[1], axis=1)
         unseen.drop()
-    label_map = calibrate(np.column_stack([own, *others]), y, weight)
-    given = np.where(y[:, None] == 1, others[1], others[0])
-    group_map = calibrate(extend(np.column_stack([given, own]), y), group, weight)
+    maps = fit_maps(own, others, y, group, weight)
     counted = np.zeros((2, len(cells)))
     np.add.at(counted, (y, group), weight)
     return Learnt(
-        guesser=Guesser(*grow_both(np.arange(len(y))), label_map, group_map),
-        chance=join(label_map, group_map, own, others),
+        guesser=Guesser(*grow_both(np.arange(len(y))), *maps),
+        chance=join(*maps, own, others),
         weight=weight,
         cells=cells,
         rows=counted,

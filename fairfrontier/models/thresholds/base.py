@@ -15,10 +15,6 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import cross_val_predict
-from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples, check_consistent_length, validate_data
 
 from fairfrontier.models.base import (
@@ -42,11 +38,11 @@ from fairfrontier.models.group import (
 from fairfrontier.models.persistence import State, find_strangers, write_state
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.response import (
-    choose_response,
     list_fit_keywords,
     name_estimator,
     score_rows,
-    take_response,
+    score_training,
+    unfreeze,
 )
 from fairfrontier.models.thresholds.rule import (
     UNSEEN,
@@ -59,14 +55,7 @@ from fairfrontier.models.thresholds.rule import (
 )
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_host, to_numpy
-from fairfrontier.runtime.errors import (
-    ConfigError,
-    DataError,
-    FairfrontierError,
-    GroupError,
-    InputError,
-    InputTypeError,
-)
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, InputError
 from fairfrontier.runtime.seeds import uniforms
 
 if TYPE_CHECKING:
@@ -75,9 +64,8 @@ if TYPE_CHECKING:
 SCALES: tuple[Scale, ...] = get_args(Scale)
 # Columns of a rule's frame that are scores.
 SCORED = ["threshold", "zero_up_to", "one_from"]
-# The folder or learner of a saved rule's estimator, and parameters that are of its fit.
+# The folder or learner of a saved rule's estimator.
 BEHIND = "estimator"
-UNSAVED = ("estimator", "prefit", "cv")
 # Ranks at which points are read off: enough for a curve, few enough for a rulebook.
 KNOTS = 257
 # Closer to −1 or 1 nobody tells scores apart.
@@ -188,10 +176,7 @@ class PostProcessor(Classifier):
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: rows are the estimator's, or scores in one dimension."""
         tags = super().__sklearn_tags__()
-        if self.estimator is None:
-            tags.input_tags.one_d_array = True
-        else:
-            tags.input_tags = get_tags(self.estimator).input_tags
+        tags.input_tags.one_d_array = self.estimator is None
         return tags
 
     def from_scores(self, scores: Any, y: Any = None, **keywords: Any) -> Self:
@@ -277,7 +262,7 @@ class PostProcessor(Classifier):
         self, X: Any, y: Any, groups: Any, sample_weight: Any
     ) -> tuple[np.ndarray, bool]:
         """Set ``estimator_`` and return scores of rows by models that were not trained on them."""
-        name, estimator = f"The estimator {name_estimator(self.estimator)}", self.estimator
+        name = name_estimator(self.estimator)
         if y is None:
             raise InputError(
                 f"{self.name} requires y to be passed, but the target y is None.",
@@ -286,34 +271,26 @@ class PostProcessor(Classifier):
         with explaining():
             y = validate_data(self, y=to_host(y))
             self.learn_target(y)
-        positive = self.classes_[1]
-        if self.prefit or isinstance(estimator, FrozenEstimator):
-            self.estimator_ = estimator
-            return score_rows(estimator, X, positive, name)
-        method = choose_response(estimator, name)
         weight = None if sample_weight is None else training_weight(sample_weight, len(y))
         keywords = list_fit_keywords(
-            estimator, name, sample_weight=weight, sensitive_features=groups
+            self.estimator, name, sample_weight=weight, sensitive_features=groups
         )
-        try:
-            output = cross_val_predict(estimator, X, y, cv=self.cv, method=method, params=keywords)
-            self.estimator_ = clone(estimator).fit(X, y, **keywords)
-        except FairfrontierError as error:
-            raise InputError(f"{name} failed: {error.fault}", error.mend) from error
-        except (TypeError, ValueError) as error:
-            text = " ".join(str(error).split())
-            kind = InputTypeError if isinstance(error, TypeError) else InputError
-            raise kind(
-                f"{name} cannot be trained on these rows: {text}",
-                "Give it as a pipeline that encodes what the rows hold.",
-            ) from error
-        classes = np.sort(self.classes_)
-        return take_response(output, classes, positive, name), method == "predict_proba"
+        self.estimator_, score, known = score_training(
+            self.estimator,
+            X,
+            y,
+            self.classes_[1],
+            prefit=self.prefit,
+            cv=self.cv,
+            keywords=keywords,
+            name=name,
+        )
+        return score, known
 
     def validate_rows(self, X: Any) -> np.ndarray:
         """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
         if hasattr(self, "estimator_"):
-            name = f"The estimator {name_estimator(self.estimator_)}"
+            name = name_estimator(self.estimator_)
             rows, _ = score_rows(self.estimator_, X, self.classes_[1], name)
         else:
             rows = super().validate_rows(as_column(X))
@@ -530,9 +507,7 @@ class PostProcessor(Classifier):
         Estimators of this library are, and those of types that skops trusts; of others the rule is
         written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
         """
-        learners, estimator = {}, vars(self).get("estimator_")
-        while isinstance(estimator, FrozenEstimator):
-            estimator = estimator.estimator
+        learners, estimator = {}, unfreeze(vars(self).get("estimator_"))
         if estimator is not None and not isinstance(estimator, Estimator):
             if strangers := find_strangers(estimator):
                 warnings.warn(
@@ -543,10 +518,8 @@ class PostProcessor(Classifier):
             else:
                 learners = {BEHIND: estimator}
         rule = self.rule
-        parameters = rule.get_params(deep=False)
-        parameters = {name: parameters[name] for name in parameters if name not in UNSAVED}
         state = replace(rule.pack_state(), learners=learners)
-        written = write_state(Path(folder), self.name, parameters, state, self.trusted)
+        written = write_state(Path(folder), self.name, rule.list_parameters(), state, self.trusted)
         if isinstance(estimator, Estimator):
             estimator.save(written / BEHIND)
         return written

@@ -59,8 +59,8 @@ def post_process(
 
 def _score(model: Any, part: Part) -> np.ndarray:
     check_features(model, part)
-    name = f"The estimator {name_estimator(model)}"
-    return score_rows(model, part.X, getattr(model, "classes_", (0, 1))[-1], name)[0]
+    positive = getattr(model, "classes_", (0, 1))[-1]
+    return score_rows(model, part.X, positive, name_estimator(model))[0]
 
 
 def fit_processor(

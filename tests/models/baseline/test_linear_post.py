@@ -4,10 +4,16 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import linprog
+from sklearn.compose import make_column_transformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from fairfrontier import create
+from fairfrontier import create, load_model
 from fairfrontier.models.baseline.linear_post import LinearPost, RateProblem, solve_rates
 from fairfrontier.models.group import EVENTS
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -186,3 +192,30 @@ def test_the_dual_is_the_best_gain_of_all_rules(bound):
 
 def test_no_price_where_no_bound_binds():
     assert not solve_rates(draw_problem(1.0)).price.any()
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("fitted", [True, False])
+def test_it_stands_behind_any_estimator(n_groups, fitted, tmp_path):
+    X, y, groups = draw_table(4000, n_groups=n_groups)
+    fresh, labels, others = draw_table(20_000, seed=1, n_groups=n_groups)
+    rows, new = (pd.DataFrame(each, columns=list("abc")).assign(d="text") for each in (X, fresh))
+    encoder = make_column_transformer((StandardScaler(), list("abc")))
+    pipe = make_pipeline(encoder, LogisticRegression())
+    named, name = np.array(["no", "yes"])[y], np.array(list("uvw"))[groups[:, 0]]
+    if fitted:
+        train, yes = draw_table(3000, seed=2, n_groups=n_groups)[:2]
+        earlier = pd.DataFrame(train, columns=list("abc"))
+        pipe = FrozenEstimator(pipe.fit(earlier, np.array(["no", "yes"])[yes]))
+    decided = {}
+    for bound in (1.0, 0.05):
+        model = LinearPost(pipe, criterion="parity", bound=bound, cv=3)
+        model.fit(rows, named, sensitive_features=name)
+        decided[bound] = (model.predict(new) == "yes").astype(int)
+    gaps = {bound: measure_gap(each, labels, others[:, 0], "parity")
+            for bound, each in decided.items()}  # fmt: skip
+    assert gaps[0.05] < 0.05 + 3 * np.sqrt(0.5 / np.bincount(groups[:, 0]).min())
+    assert gaps[1.0] > 0.15
+    assert (decided[0.05] == labels).mean() > max(labels.mean(), 1 - labels.mean()) + 0.05
+    back = load_model(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(back.predict_proba(new), model.predict_proba(new))
