@@ -217,18 +217,6 @@ def write_learner(
         )
 
 
-def find_strangers(learner: Any) -> str:
-    """Return the types of a learner that nobody trusts, or why it cannot be written; else ""."""
-    import skops.io
-
-    try:
-        found = skops.io.get_untrusted_types(data=skops.io.dumps(learner))
-        return ", ".join(sorted({*found} - {*TRUSTED}))
-    # Whatever its own state raises.
-    except Exception as error:
-        return f"{type(learner).__module__}.{type(learner).__name__} ({type(error).__name__})"
-
-
 def read_learner(path: Path, trusted: Collection[str], more: More = tuple) -> Any:
     """Read what `write_learner` wrote; nothing is built before all types in it are trusted."""
     import skops.io

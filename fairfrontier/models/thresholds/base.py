@@ -35,7 +35,7 @@ from fairfrontier.models.group import (
     choose_columns,
     number_cells,
 )
-from fairfrontier.models.persistence import State, find_strangers, write_state
+from fairfrontier.models.persistence import State, write_state
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.response import (
     list_fit_keywords,
@@ -55,7 +55,7 @@ from fairfrontier.models.thresholds.rule import (
 )
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_host, to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, InputError
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, InputError, StoreError
 from fairfrontier.runtime.seeds import uniforms
 
 if TYPE_CHECKING:
@@ -507,19 +507,23 @@ class PostProcessor(Classifier):
         Estimators of this library are, and those of types that skops trusts; of others the rule is
         written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
         """
-        learners, estimator = {}, unfreeze(vars(self).get("estimator_"))
-        if estimator is not None and not isinstance(estimator, Estimator):
-            if strangers := find_strangers(estimator):
+        rule, estimator = self.rule, unfreeze(vars(self).get("estimator_"))
+        state = rule.pack_state()
+
+        def write(**learners: Any) -> Path:
+            parameters, whole = rule.list_parameters(), replace(state, learners=learners)
+            return write_state(Path(folder), self.name, parameters, whole, self.trusted)
+
+        if estimator is None or isinstance(estimator, Estimator):
+            written = write()
+        else:
+            try:
+                written = write(**{BEHIND: estimator})
+            except StoreError as error:
+                written = write()
                 warnings.warn(
-                    f"The rule is saved without its estimator, which has types that would not be "
-                    f"read again: {strangers}.",
-                    stacklevel=2,
+                    f"The rule is saved without its estimator. {error.fault}", stacklevel=2
                 )
-            else:
-                learners = {BEHIND: estimator}
-        rule = self.rule
-        state = replace(rule.pack_state(), learners=learners)
-        written = write_state(Path(folder), self.name, rule.list_parameters(), state, self.trusted)
         if isinstance(estimator, Estimator):
             estimator.save(written / BEHIND)
         return written

@@ -85,13 +85,25 @@ def test_thresholds_behind_a_fitted_pipeline(classifier, tmp_path):
     assert {each.group["sex"]: each.cuts[0] for each in book.thresholds} == pytest.approx(
         rule.thresholds_.set_index("sex")["threshold"].to_dict()
     )
-    if isinstance(classifier, LGBMClassifier):
-        with pytest.warns(UserWarning, match="saved without its estimator"):
-            rule.save(tmp_path / "rule")
-        back = ff.load_model(tmp_path / "rule").behind(pipe)
-    else:
-        back = ff.load_model(rule.save(tmp_path / "rule"))
+    back = ff.load_model(rule.save(tmp_path / "rule"))
     np.testing.assert_array_equal(back.predict(rows, sensitive_features=groups), decided)
+
+
+class Own(GaussianNB):
+    """Of a type that nobody trusts."""
+
+
+def test_a_rule_is_saved_without_an_estimator_that_would_not_be_read_again(tmp_path):
+    X = FRAME[["income"]]
+    rule = ff.GroupThresholds(Own(), cv=2).fit(X, Y, sensitive_features=SEX)
+    with pytest.warns(UserWarning, match="test_behind.Own"):
+        rule.save(tmp_path / "rule")
+    back = ff.load_model(tmp_path / "rule")
+    score = rule.estimator_.predict_proba(X)[:, 1]
+    expected = rule.predict_proba(X, sensitive_features=SEX)
+    np.testing.assert_array_equal(back.predict_proba(score, sensitive_features=SEX), expected)
+    behind = back.behind(rule.estimator_)
+    np.testing.assert_array_equal(behind.predict_proba(X, sensitive_features=SEX), expected)
 
 
 def test_registered_methods_are_saved_with_their_rule(tmp_path):
