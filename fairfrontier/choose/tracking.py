@@ -23,7 +23,7 @@ import pandas as pd
 from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
 from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
-from fairfrontier.deployment.bundle import MANIFEST, load_bundle
+from fairfrontier.deployment.bundle import MANIFEST, REFUSED, Bundle, load_bundle
 from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.store import hash_file
@@ -306,6 +306,7 @@ def _log_choice(
             f"{work}/{MODEL}",
             loader_module=__name__,
             data_path=str(folder / BUNDLE),
+            signature=_describe_columns(bundle),
             pip_requirements=[f"fairfrontier[cpu]=={version('fairfrontier')}"],
         )
         client.log_model_artifacts(model, f"{work}/{MODEL}")
@@ -313,6 +314,23 @@ def _log_choice(
     uri = f"models:/{model}"
     client.set_tag(run, CHOICE, f"{uri} {digest}")
     return uri, True
+
+
+def _describe_columns(bundle: Bundle) -> Any:
+    """Return MLflow's signature: the raw columns that decisions need or may use, and what they are.
+
+    Cells are of any type, as a bundle reads numbers and levels from numbers and text.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
+
+    encoder, own = bundle.encoder, [bundle.row_id] if bundle.row_id else []
+    needed = [*own, *encoder.features, *encoder.find_columns(bundle.needed_groups)]
+    names = dict.fromkeys([*needed, *encoder.list_read(None, encoder.names)])
+    inputs = [ColSpec(AnyType(), name, required=name in needed) for name in names]
+    kinds = dict.fromkeys(bundle.scores, "double") | {REFUSED: "string"}
+    outputs = [ColSpec(kinds.get(name, AnyType()), name) for name in bundle.columns]
+    return ModelSignature(Schema(inputs), Schema(outputs))
 
 
 def _load_pyfunc(path: str) -> SimpleNamespace:

@@ -475,10 +475,12 @@ class RowEncoder:
         stripped |= {name: made[name] for name in text.makes}
         return {text.column: made[text.column], WORDS: made[WORDS]}
 
-    def list_read(self, columns: Iterable[str], needed: Collection[str] = ()) -> tuple[str, ...]:
-        """Return those of a table's columns that `encode` has to be given."""
+    def list_read(
+        self, columns: Iterable[str] | None, needed: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Return those of a table's columns, or of any, that `encode` has to be given."""
         named = (*self.features, *self.find_columns(needed), *self._trace(self.config.rows.keep))
-        present = set(columns)
+        present = set(named if columns is None else columns)
         return tuple(name for name in dict.fromkeys(named) if name in present)
 
     def _read(self, column: pd.Series, *, is_number: bool) -> pd.Series:

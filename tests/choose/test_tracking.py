@@ -97,6 +97,11 @@ def test_the_bundle_is_a_pyfunc_without_pickle(mlflow, config, home, raw):
         mlflow.set_tracking_uri(None)
     bundle = ff.load_bundle(home / "data/results/loans/choice/bundle")
     pd.testing.assert_frame_equal(model.predict(raw), bundle.decide(raw))
+    inputs, outputs = model.metadata.signature.inputs, model.metadata.signature.outputs
+    assert set(inputs.input_names()) >= {*bundle.encoder.features}
+    assert outputs.input_names() == list(bundle.decide(raw))
+    with pytest.raises(mlflow.MlflowException, match="income"):
+        model.predict(raw.drop(columns="income"))
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if path.suffix in (".pkl", ".pickle", ".joblib")]
     assert str(home) not in (folder / "MLmodel").read_text()
