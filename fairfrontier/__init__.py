@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     # Those named `as` themselves are registered; tests/test_face.py holds them to the registries.
     from fairfrontier import metrics as metrics
     from fairfrontier.auditing.audit import audit as audit
-    from fairfrontier.auditing.debias import fit_debiasing as debias
+    from fairfrontier.auditing.debiased import debias as debias
     from fairfrontier.choose.select import Study, select
     from fairfrontier.deployment.bundle import load_bundle
     from fairfrontier.deployment.explanation import explain
@@ -87,7 +87,7 @@ __all__ = [
 
 _MODULES = {
     "audit": "fairfrontier.auditing.audit",
-    "debias": "fairfrontier.auditing.debias:fit_debiasing",
+    "debias": "fairfrontier.auditing.debiased",
     "evaluate": "fairfrontier.metrics.verb",
     "monitor": "fairfrontier.deployment.monitoring:run_monitor",
     "FairMetric": "fairfrontier.similarity.fair_metric",

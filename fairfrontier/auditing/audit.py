@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from fairfrontier.auditing import known_groups, noisy_groups
 from fairfrontier.auditing.option import AuditConfig
 from fairfrontier.auditing.subject import Findings, Progress
-from fairfrontier.prepare.table.frame import to_arrow, write_parquet
+from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.report.finding import write_finding
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.option import RESULTS
 
-FRAME = "The frame"
 # Of both kinds: a folder gets the files of one, and loses those of the other.
 FILES = RESULTS["audit"]
 
@@ -63,16 +60,9 @@ def audit(
         return run(table, progress)
     if isinstance(table, Path | str):
         return audit(parse(AuditConfig, {"table": table, **options}, "ff.audit"), progress)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "table.parquet"
-        config = parse(AuditConfig, {"table": path, **options}, "ff.audit")
-        used = config.columns().used() if config.model is None else {}
-        write_parquet(to_arrow(table, used), path, FRAME)
-        try:
-            return audit(config, progress)
-        except FairfrontierError as error:
-            said = (each.replace(str(path), FRAME) for each in (error.fault, error.mend))
-            raise type(error)(*said) from None
+    config = parse(AuditConfig, {"table": Path("table.parquet"), **options}, "ff.audit")
+    with as_file(table, config.columns().used() if config.model is None else {}) as path:
+        return audit(config.model_copy(update={"table": path}), progress)
 
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from fairfrontier.auditing.debias import (
     check_config,
     decide_rows,
     describe_doubt,
+    fit_debiasing,
     measure_objective,
     read_again,
 )
@@ -49,8 +51,10 @@ from fairfrontier.models.objective import Objective
 from fairfrontier.models.thresholds.curve import BOUNDED
 from fairfrontier.models.thresholds.rule import MixtureRule, RampRule
 from fairfrontier.models.thresholds.rulebook import Rulebook
+from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.report.finding import Finding, RowFile, name_pool, write_finding
+from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.study.drawing import Picture
@@ -226,6 +230,54 @@ def write_debiasing(
     return write_finding("debias", folder, make, started)
 
 
+def debias(
+    table: DebiasConfig | Path | str | Any, progress: Progress | None = None, **options: Any
+) -> Debiased:
+    """Fit thresholds by group to a table of scores, decide on its rows, and measure both.
+
+    Parameters
+    ----------
+    table : DebiasConfig, path, or frame
+        Which table; a path of one, or a frame of pandas, Polars or Arrow, with ``options``.
+    progress : callable, optional
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
+    **options
+        The fields of `DebiasConfig`.
+
+    Returns
+    -------
+    Debiased
+        With the ``rulebook``, rates by group before and after (``groups``), and the ``curve`` of
+        bounds; of a frame with the ``decisions`` on its rows.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As in `fit_debiasing`.
+
+    Notes
+    -----
+    Two passes; see `fit_debiasing`. A frame is written to a private temporary file.
+
+    Examples
+    --------
+    >>> found = debias(loans, scores="score", labels="repaid", groups="sex")  # doctest: +SKIP
+    >>> found.rulebook.write("thresholds.json")  # doctest: +SKIP
+    """
+    if isinstance(table, DebiasConfig):
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "decisions.parquet"
+            return decide_table(fit_debiasing(table, progress), path, progress)
+    if isinstance(table, Path | str):
+        return debias(parse(DebiasConfig, {"table": table, **options}, "ff.debias"), progress)
+    config = parse(DebiasConfig, {"table": Path("table.parquet"), **options}, "ff.debias")
+    with as_file(table) as path:
+        fitted = fit_debiasing(config.model_copy(update={"table": path}), progress)
+        found = decide_table(fitted, path.with_name("decisions.parquet"), progress)
+        decisions = pd.read_parquet(path.with_name("decisions.parquet"))
+    return replace(found, decisions=decisions)
+
+
 def decide_table(
     debiasing: Debiasing, decisions: Path, progress: Progress | None = None
 ) -> Debiased:
@@ -279,6 +331,12 @@ class Debiased(Finding):
     histogram: np.ndarray
     parts: dict[str, tuple[str, ...]]
     shown: str
+    decisions: pd.DataFrame | None = None
+
+    @property
+    def rulebook(self) -> Rulebook:
+        """The rule."""
+        return self.debiasing.rulebook
 
     def tabulate(self) -> dict[str, pd.DataFrame]:
         """Return the tables by name."""

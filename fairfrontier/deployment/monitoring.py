@@ -59,6 +59,7 @@ from fairfrontier.metrics.statistic.drift import (
 )
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import divide
+from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.prepare.table.reader import check_stamps, digest_table, stamp_table
 from fairfrontier.report.finding import Finding, show_number, write_finding
 from fairfrontier.runtime.config import parse
@@ -722,7 +723,8 @@ def run_monitor(
     progress : callable, optional
         As of `watch`.
     **options
-        The fields of `MonitorConfig`: ``table``, ``period``, ``limit`` and so on.
+        The fields of `MonitorConfig`: ``table``, ``period``, ``limit`` and so on. The table may be
+        a frame of pandas, Polars or Arrow; then the period has to be named.
 
     Returns
     -------
@@ -739,6 +741,12 @@ def run_monitor(
     started = time.monotonic()
     config = bundle
     if not isinstance(config, MonitorConfig):
+        table = options.get("table", "")
+        if not isinstance(table, str | Path):
+            if "period" not in options:
+                raise ConfigError("A frame has no name, which a period needs.", "Give period.")
+            with as_file(table) as path:
+                return run_monitor(bundle, progress, **{**options, "table": path})
         config = parse(MonitorConfig, {"bundle": config, **options}, "The options of monitor")
     check_options(config)
     with holding(config.folder):

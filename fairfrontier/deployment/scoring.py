@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairfrontier.deployment.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
+from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.prepare.table.reader import (
     Block,
     check_stamps,
@@ -69,7 +71,7 @@ class Scored:
 
 def score(
     bundle: Bundle | str | Path,
-    table: str | Path,
+    table: Any,
     out: str | Path = "decisions.parquet",
     *,
     row_id: str | None = None,
@@ -83,9 +85,9 @@ def score(
     ----------
     bundle : Bundle, str or Path
         What decides, or its folder.
-    table : str or Path
+    table : str, Path or frame
         Raw rows: a Parquet file, a folder of them, or CSV with a header, plain or gzip, written
-        as the source of the bundle's dataset says.
+        as the source of the bundle's dataset says; or a frame of pandas, Polars or Arrow.
     out : str or Path
         The file of decisions, Parquet: the columns of `Bundle.decide`, in the order of the rows. It
         is replaced when all rows are decided.
@@ -119,6 +121,17 @@ def score(
     -----
     O(n) calls of the model; memory is that of a batch of rows.
     """
+    if not isinstance(table, str | Path):
+        with as_file(table) as path:
+            return score(
+                bundle,
+                path,
+                out,
+                row_id=row_id,
+                keep=keep,
+                drop_refused=drop_refused,
+                progress=progress,
+            )
     started = time.monotonic()
     table, out = Path(table), Path(out).absolute()
     if not isinstance(bundle, Bundle):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.auditing.option import AuditConfig
+from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.runtime.errors import FairfrontierError
 from tests.auditing.hiring import make_applicants
 from tests.project import ROOT
@@ -127,3 +128,22 @@ def test_errors_about_the_cells_of_a_frame_name_no_file():
     with pytest.raises(FairfrontierError) as caught:
         ff.audit(frame, decisions="hired", groups="sex")
     assert "parquet" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_debias_takes_frames_of_any_kind_as_a_file(kind, tmp_path):
+    draw = np.random.default_rng(0)
+    sex, score = draw.choice(["f", "m"], 400), draw.random(400)
+    repaid = draw.random(400) < score + 0.1 * (sex == "m")
+    frame = pd.DataFrame({"score": score, "sex": sex, "repaid": repaid.astype(int)})
+    frame.to_parquet(tmp_path / "loans.parquet")
+    options = {"scores": "score", "labels": "repaid", "groups": "sex", "budget": 0.1}
+    kinds = {"pandas": frame, "polars": pl.from_pandas(frame), "arrow": pa.table(frame)}
+    found = ff.debias(kinds[kind], **options)
+    of_file = ff.debias(tmp_path / "loans.parquet", **options)
+    pd.testing.assert_frame_equal(found.groups, of_file.groups)
+    configured = ff.debias(DebiasConfig(table=tmp_path / "loans.parquet", **options))
+    pd.testing.assert_frame_equal(found.groups, configured.groups)
+    assert len(found.decisions) == len(frame)
+    with pytest.raises(FairfrontierError, match="The frame"):
+        ff.debias(kinds[kind], **{**options, "groups": "race"})

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import fairfrontier as ff
@@ -362,6 +364,20 @@ def test_rows_that_cannot_be_used_are_one_sentence(keep):
         keep(rows, "W1", limit="tpr_ratio:job=0.8")
     with pytest.raises(ConfigError, match="no column 'case'"):
         keep(rows.drop(columns="case"), "W1")
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_periods_are_frames_of_any_kind(tmp_path, kind):
+    make_bundle(tmp_path)
+    rows = make_rows(3, 300)
+    rows.to_csv(tmp_path / "W49.csv", index=False)
+    of_file = ff.monitor(tmp_path / "lines", table=tmp_path / "W49.csv", out=tmp_path / "a")
+    options = {"table": kind(rows), "out": tmp_path / "b"}
+    found = ff.monitor(tmp_path / "lines", period="W49", **options)
+    assert found["counts"] == of_file["counts"]
+    assert found["drift"] == of_file["drift"]
+    with pytest.raises(ConfigError):
+        ff.monitor(tmp_path / "lines", **options)
 
 
 def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):

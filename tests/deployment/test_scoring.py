@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -248,3 +250,15 @@ def test_decisions_join_neither_the_parts_of_the_table_nor_the_bundle(bundle, ta
         with pytest.raises(ConfigError, match=r"would join a bundle: .*drawn\."):
             score(drawn, parts, drawn / place)
     assert sorted(tmp_path.rglob("*")) == kept
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_frames_of_any_kind_are_scored_and_explained_as_a_file(bundle, table, tmp_path, kind):
+    table.to_parquet(tmp_path / "table.parquet")
+    paths = [tmp_path / "table.parquet", kind(table)]
+    by = [score(bundle, each, tmp_path / f"{i}.parquet") for i, each in enumerate(paths)]
+    found = [pd.read_parquet(each.path) for each in by]
+    pd.testing.assert_frame_equal(found[1], found[0])
+    assert by[1].rows == len(table)
+    few, whole = kind(table.head(40)), ff.explain(bundle, table.head(40))
+    np.testing.assert_array_equal(ff.explain(bundle, few).values, whole.values)

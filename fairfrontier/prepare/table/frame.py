@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import IO, Any, TypeVar, cast
 
@@ -28,7 +29,7 @@ from fairfrontier.prepare.table.text import (
     find_regular,
     read_mixed,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
+from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, refuse_unknown
 from fairfrontier.runtime.text_file import is_plain
 
 # Encodings that are read as dictionaries.
@@ -226,6 +227,22 @@ def to_pandas(frame: Any) -> pd.DataFrame:
     Columns become those of pandas that they would if they were read from a Parquet file.
     """
     return frame if isinstance(frame, pd.DataFrame) else make_frame(to_arrow(frame))
+
+
+@contextmanager
+def as_file(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> Iterator[Path]:
+    """Write a frame, as of `to_arrow`, to a private temporary file; errors speak of the frame.
+
+    So its cells are read as those of a file.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        write_parquet(to_arrow(frame, used), path, "The frame")
+        try:
+            yield path
+        except FairfrontierError as error:
+            said = (each.replace(str(path), "The frame") for each in (error.fault, error.mend))
+            raise type(error)(*said) from None
 
 
 def write_parquet(table: pa.Table, sink: Any, what: object, size: int | None = None) -> None:
