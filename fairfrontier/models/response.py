@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from fairfrontier.models.base import Estimator, UnfittedError
+from fairfrontier.models.base import Estimator, UnfittedError, explaining, training_weight
+from fairfrontier.runtime.arrays import to_host
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
 
 
@@ -124,40 +126,56 @@ def name_estimator(estimator: Any) -> str:
     return f"The estimator {type(last).__name__}"
 
 
-def score_training(
-    estimator: Any,
-    X: Any,
-    y: np.ndarray,
-    positive: Any,
-    *,
-    prefit: bool,
-    cv: Any,
-    keywords: Mapping[str, Any],
-    name: str,
-) -> tuple[Any, np.ndarray, bool]:
-    """Return the fitted estimator, and scores of rows by models that were not trained on them.
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The fitted estimator of a rule, and what it says of the rows of the rule's fit.
 
-    One that is fitted (``prefit``, or frozen) is asked; else the rows are cross-fitted, and the
-    estimator is fitted on all of them. The last is whether scores are probabilities.
+    ``score`` are those of models that were not trained on the row, ``probability`` says what they
+    are. ``codes`` are the labels' among ``classes_``; ``keywords`` went to fits.
     """
-    if prefit or isinstance(estimator, FrozenEstimator):
-        return estimator, *score_rows(estimator, X, positive, name)
-    method = choose_response(estimator, name)
-    fitted, output = cross_fit(estimator, X, y, method, cv=cv, keywords=keywords, name=name)
-    return (fitted, take_response(output, np.unique(y), positive, name), method == "predict_proba")
+
+    estimator: Any
+    score: np.ndarray
+    probability: bool
+    codes: np.ndarray
+    keywords: Mapping[str, Any]
+
+
+def score_training(rule: Any, X: Any, y: Any, groups: Any, sample_weight: Any) -> Scored:
+    """Fit the ``estimator`` of a rule, where it is not fitted, and return its scores of the rows.
+
+    The rule's ``classes_`` are learnt first. Of one that is fitted, by ``prefit`` or as a
+    ``FrozenEstimator``, all rows are scored; else they are cross-fitted by ``cv``.
+    """
+    name = name_estimator(rule.estimator)
+    if y is None:
+        raise InputError(
+            f"{rule.name} requires y to be passed, but the target y is None.",
+            "Pass labels, or scores without an estimator.",
+        )
+    with explaining():
+        labels = validate_data(rule, y=to_host(y))
+        codes = rule.learn_target(labels)
+    weight = None if sample_weight is None else training_weight(sample_weight, len(codes))
+    keywords = list_fit_keywords(
+        rule.estimator, name, sample_weight=weight, sensitive_features=groups
+    )
+    positive, fitted = rule.classes_[1], rule.estimator
+    if rule.prefit or isinstance(fitted, FrozenEstimator):
+        score, known = score_rows(fitted, X, positive, name)
+    else:
+        method = choose_response(fitted, name)
+        fitted, output = cross_fit(fitted, X, labels, method, rule.cv, keywords)
+        score = take_response(output, np.unique(labels), positive, name)
+        known = method == "predict_proba"
+    return Scored(fitted, score, known, codes, keywords)
 
 
 def cross_fit(
-    estimator: Any,
-    X: Any,
-    y: np.ndarray,
-    method: str,
-    *,
-    cv: Any,
-    keywords: Mapping[str, Any],
-    name: str,
+    estimator: Any, X: Any, y: np.ndarray, method: str, cv: Any, keywords: Mapping[str, Any]
 ) -> tuple[Any, np.ndarray]:
     """Return a copy that is fitted on all rows, and what those of other folds say of each row."""
+    name = name_estimator(estimator)
     try:
         output = cross_val_predict(estimator, X, y, cv=cv, method=method, params=dict(keywords))
         return clone(estimator).fit(X, y, **keywords), np.asarray(output)

@@ -12,7 +12,6 @@ import numpy as np
 import xgboost
 from scipy.optimize import linprog
 from scipy.special import expit, logit, softmax
-from sklearn.base import clone
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.models.base import Classifier, explaining, training_weight
@@ -23,14 +22,12 @@ from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.response import (
     cross_fit,
-    list_fit_keywords,
     name_estimator,
     score_rows,
     score_training,
     unfreeze,
 )
 from fairfrontier.models.tree.boosting import TreesOfBlocks, grow, predict_margins, tree_parameters
-from fairfrontier.runtime.arrays import to_host
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.seeds import derive_generator
@@ -364,40 +361,27 @@ class LinearPost(TreesOfBlocks, Classifier):
         with explaining():
             check_consistent_length(X, y, groups, sample_weight)
             validate_data(self, X, skip_check_array=True)
-            labels = validate_data(self, y=to_host(y))
-        codes, name = self.learn_target(labels), name_estimator(self.estimator)
-        weight = training_weight(sample_weight, len(codes))
+        scored = score_training(self, X, y, groups, sample_weight)
+        codes, weight = scored.codes, training_weight(sample_weight, len(scored.codes))
         cells, group = number_groups(groups, self.attributes)
-        keywords = list_fit_keywords(
-            self.estimator, name, sample_weight=weight, sensitive_features=groups
-        )
-        estimator, score, known = score_training(
-            self.estimator,
-            X,
-            labels,
-            self.classes_[1],
-            prefit=self.prefit,
-            cv=self.cv,
-            keywords=keywords,
-            name=name,
-        )
         copy, cell = unfreeze(self.estimator), codes * len(cells) + group
         if not hasattr(copy, "predict_proba"):
             raise ConfigError(
-                f"{name} has no predict_proba, by which groups are inferred.",
+                f"{name_estimator(copy)} has no predict_proba, by which groups are inferred.",
                 "Wrap it in CalibratedClassifierCV, for example.",
             )
         with warnings.catch_warnings():
             # Pairs of few rows may lack in a fold: they are as good as impossible there.
             warnings.simplefilter("ignore")
             folds = max(2, min(5, int(np.bincount(cell).max()))) if self.cv is None else self.cv
-            model, table = cross_fit(
-                clone(copy), X, cell, "predict_proba", cv=folds, keywords=keywords, name=name
-            )
-        own, others = as_margin(score, known), list_margins(table, np.unique(cell), len(cells))
+            model, table = cross_fit(copy, X, cell, "predict_proba", folds, scored.keywords)
+        own, others = (
+            as_margin(scored.score, scored.probability),
+            list_margins(table, np.unique(cell), len(cells)),
+        )
         maps = fit_maps(own, others, codes, group, weight)
         return Learnt(
-            guesser=Behind(estimator, model, self.classes_[1], len(cells), *maps),
+            guesser=Behind(scored.estimator, model, self.classes_[1], len(cells), *maps),
             chance=join(*maps, own, others),
             weight=weight,
             cells=cells,

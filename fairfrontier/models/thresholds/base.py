@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.utils.validation import _num_samples, check_consistent_length, validate_data
+from sklearn.utils.validation import _num_samples, check_consistent_length
 
 from fairfrontier.models.base import (
     FEATURES,
@@ -37,13 +37,7 @@ from fairfrontier.models.group import (
 )
 from fairfrontier.models.persistence import State, write_state
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.response import (
-    list_fit_keywords,
-    name_estimator,
-    score_rows,
-    score_training,
-    unfreeze,
-)
+from fairfrontier.models.response import name_estimator, score_rows, score_training, unfreeze
 from fairfrontier.models.thresholds.rule import (
     UNSEEN,
     FittedRule,
@@ -54,8 +48,8 @@ from fairfrontier.models.thresholds.rule import (
     rescale,
 )
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.arrays import to_host, to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, InputError, StoreError
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, StoreError
 from fairfrontier.runtime.seeds import uniforms
 
 if TYPE_CHECKING:
@@ -231,9 +225,10 @@ class PostProcessor(Classifier):
         scores, scale = X, self.scale
         self.__dict__.pop("estimator_", None)
         if self.estimator is not None:
-            scores, known = self._score_training(X, y, aligned[0], sample_weight)
-            if known or scale != "margin":
-                scale = "probability" if known else "points"
+            scored = score_training(self, X, y, aligned[0], sample_weight)
+            self.estimator_, scores = scored.estimator, scored.score
+            if scored.probability or scale != "margin":
+                scale = "probability" if scored.probability else "points"
         rows, codes = super().validate_training(as_column(scores), labels, *aligned)
         weight = training_weight(sample_weight, len(codes))
         if scale is None:
@@ -257,35 +252,6 @@ class PostProcessor(Classifier):
                 f"The scores that {self.name} got {found} {mend}", TrainingWarning, stacklevel=3
             )
         return signed, codes
-
-    def _score_training(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, bool]:
-        """Set ``estimator_`` and return scores of rows by models that were not trained on them."""
-        name = name_estimator(self.estimator)
-        if y is None:
-            raise InputError(
-                f"{self.name} requires y to be passed, but the target y is None.",
-                "Pass labels, or scores without an estimator.",
-            )
-        with explaining():
-            y = validate_data(self, y=to_host(y))
-            self.learn_target(y)
-        weight = None if sample_weight is None else training_weight(sample_weight, len(y))
-        keywords = list_fit_keywords(
-            self.estimator, name, sample_weight=weight, sensitive_features=groups
-        )
-        self.estimator_, score, known = score_training(
-            self.estimator,
-            X,
-            y,
-            self.classes_[1],
-            prefit=self.prefit,
-            cv=self.cv,
-            keywords=keywords,
-            name=name,
-        )
-        return score, known
 
     def validate_rows(self, X: Any) -> np.ndarray:
         """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
