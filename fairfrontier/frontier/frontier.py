@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +16,7 @@ from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairfrontier.choose.query import Query, choose_best, compare, find_passed, read_query
@@ -78,7 +80,8 @@ class Frontier(BaseEstimator):
     """The models worth choosing between, of any classifiers, on arrays or frames.
 
     Every member is trained on the train rows, its parameters searched where it has a space. Behind
-    each stand its best cut and the best thresholds by group (`GroupThresholds`) for every
+    each, and of registered methods that are searched behind the mean of the best five settings,
+    too, stand its best cut and the best thresholds by group (`GroupThresholds`) for every
     attribute, criterion and bound, fitted on the validation rows. All are measured on these, where
     `select` chooses, and on test rows, where what was chosen is reported.
 
@@ -516,27 +519,36 @@ class Frontier(BaseEstimator):
         score, version = trial.score, trial.version
         listed = [(version, score, (score >= version.cut).astype(np.float64))]
         weight = None if (rows.weight == 1).all() else rows.weight
-        for attribute in self.attributes_ if not version.setting else ():
-            for criterion in dict.fromkeys(self.criteria):
-                for bound in dict.fromkeys(self.bounds):
-                    setting = f"{THRESHOLDS} {attribute}, {criterion} within {float(bound):.12g}"
-                    rule = GroupThresholds(
-                        attributes=[attribute],
-                        objective=self.objective,  # type: ignore[arg-type]
-                        criterion=criterion,  # type: ignore[arg-type]
-                        bound=bound,
-                        randomized=False,
-                        unseen="pooled",
-                    )
-                    try:
-                        rule.fit(
-                            score, rows.y, sensitive_features=rows.groups, sample_weight=weight
-                        )
-                        decision = self._decide_by_folds(rule, score, rows, weight)
-                    except InputError as error:
-                        self.failed_[f"{version.method}: {setting}"] = str(error)
-                        continue
-                    listed.append((replace(version, setting=setting, rule=rule), score, decision))
+
+        def decide(attribute: str, criterion: str, bound: float) -> tuple[str, Any, Any]:
+            setting = f"{THRESHOLDS} {attribute}, {criterion} within {float(bound):.12g}"
+            rule = GroupThresholds(
+                attributes=[attribute],
+                objective=self.objective,  # type: ignore[arg-type]
+                criterion=criterion,  # type: ignore[arg-type]
+                bound=bound,
+                randomized=False,
+                unseen="pooled",
+            )
+            try:
+                rule.fit(score, rows.y, sensitive_features=rows.groups, sample_weight=weight)
+                return setting, rule, self._decide_by_folds(rule, score, rows, weight)
+            except InputError as error:
+                return setting, None, str(error)
+
+        asked = itertools.product(
+            self.attributes_ if not version.setting else (),
+            dict.fromkeys(self.criteria),
+            dict.fromkeys(self.bounds),
+        )
+        found = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            delayed(decide)(*each) for each in asked
+        )
+        for setting, rule, decision in found:
+            if rule is None:
+                self.failed_[f"{version.method}: {setting}"] = decision
+            else:
+                listed.append((replace(version, setting=setting, rule=rule), score, decision))
         return listed
 
     def _decide_by_folds(

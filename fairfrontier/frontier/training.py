@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from fairfrontier.frontier.candidate import Candidate
 from fairfrontier.frontier.scores import Scores
+from fairfrontier.models.baseline.ensemble import MEMBERS, Ensemble, explain_refusal
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.registry import METHODS, create
 from fairfrontier.models.response import list_fit_keywords
@@ -134,6 +135,7 @@ class Trainer:
     def search(self, members: Sequence[Member], trials: int, minutes: float | None) -> list[Trial]:
         """Return the best setting of every member, and all of its versions, trained.
 
+        After a registered method whose settings were searched stands the mean of its best five.
         ``trials`` are shared out among the members with a space, each of which first tries its own
         parameters; with ``minutes`` the clock ends the search, after a first round.
         """
@@ -153,6 +155,7 @@ class Trainer:
             + (position < (trials - len(searched)) % len(searched))
             for position, member in enumerate(searched)
         }
+        ranked = {member.name: [best[member.name, ""]] for member in searched}
         while searched:
             asked = [
                 (member, *samplers[member.name].ask())
@@ -165,12 +168,47 @@ class Trainer:
             for (member, proposal, _), trial in zip(asked, found, strict=True):
                 left[member.name] -= 1
                 samplers[member.name].tell(proposal, trial.value if trial else None)
-                if trial and trial.value > best[member.name, ""].value:
-                    best[member.name, ""] = trial
+                if trial:
+                    known = [*ranked[member.name], trial]
+                    known.sort(key=lambda each: -each.value)
+                    ranked[member.name] = known[:MEMBERS]
             if deadline and time.monotonic() >= deadline:
                 break
         by_name = {member.name: member for member in members}
+        for member in searched:
+            best[member.name, ""] = ranked[member.name][0]
+            if joined := self._join(member, ranked[member.name]):
+                ensemble, trial = joined
+                by_name[ensemble.name] = ensemble
+                best[ensemble.name, ""] = trial
         return [self._finish(by_name[name], trial) for (name, _), trial in best.items()]
+
+    def _join(self, member: Member, ranked: Sequence[Trial]) -> tuple[Member, Trial] | None:
+        """Return the mean of the best settings of a method, where these can be its members."""
+        method = member.estimator
+        if not isinstance(method, str) or len(ranked) < 2 or explain_refusal(METHODS.find(method)):
+            return None
+        ensemble = Member(f"ensemble of {member.name}", "ensemble", {})
+        parameters = {
+            "learner": method,
+            "settings": [dict(each.parameters) for each in ranked],
+            "objective": self.objective,
+        }
+        fitted = Ensemble.of([each.version.estimator for each in ranked], **parameters)
+        score = np.mean([each.score for each in ranked], axis=0)
+        version = Candidate(ensemble.name, "", fitted, self.classes[1])
+        trial = self._measure(version, parameters, score, 0.0)
+        self.trials.append({"method": ensemble.name, "objective": trial.value, "seconds": 0.0})
+        return ensemble, trial
+
+    def _measure(
+        self, version: Candidate, parameters: Mapping[str, Any], score: np.ndarray, seconds: float
+    ) -> Trial:
+        """Return a trial with the best cut of its scores of the validation rows."""
+        y, weight = self.scored.y, self.scored.weight
+        cut = choose_cut(score, y, weight, self.objective)
+        value = measure_objective(score >= cut, y, weight, self.objective)
+        return Trial(replace(version, cut=cut), parameters, score, value, seconds)
 
     def _try(self, asked: Sequence[tuple[Member, str, Mapping[str, Any], bool]]) -> list[Any]:
         """Return the trials of members at parameters; None where one that may fail did."""
@@ -212,11 +250,7 @@ class Trainer:
             named = ", ".join(f"{name}={value}" for name, value in parameters.items())
             self.failed[f"{member.name}: {named}"] = str(error)
             return None
-        y, weight = self.scored.y, self.scored.weight
-        cut = choose_cut(score, y, weight, self.objective)
-        value = measure_objective(score >= cut, y, weight, self.objective)
-        seconds = time.perf_counter() - begin
-        return Trial(replace(version, cut=cut), parameters, score, value, seconds)
+        return self._measure(version, parameters, score, time.perf_counter() - begin)
 
     def _finish(self, member: Member, trial: Trial) -> Trial:
         """Return a trial with the estimator that is shipped, which takes rows as they are given."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.models.baseline.ensemble import explain_refusal
+from fairfrontier.models.baseline.ensemble import MEMBERS, explain_refusal
 from fairfrontier.models.space import Sampler
 from fairfrontier.runtime.errors import (
     ClusterError,
@@ -99,8 +99,6 @@ def _describe(error: Exception) -> str:
 
 
 # Which settings that a search tried make an ensemble.
-
-MEMBERS = 5
 
 
 @dataclass(frozen=True, eq=False)

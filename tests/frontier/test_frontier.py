@@ -92,7 +92,8 @@ def test_the_best_within_the_bound_is_chosen_and_decides_as_it_was_measured(fron
 def test_every_row_is_in_one_part_and_every_member_on_the_table(frontier):
     rows = np.sort(np.concatenate([*frontier.parts_.values()]))
     assert np.array_equal(rows, np.arange(N))
-    assert set(frontier.results_["method"]) == {"boosting", "linear", "fair"}
+    methods = {"boosting", "linear", "ensemble of linear", "fair"}
+    assert set(frontier.results_["method"]) == methods
     assert any("race" in setting for setting in frontier.results_["setting"])
     assert not frontier.failed_
 
@@ -133,6 +134,22 @@ def test_settings_are_searched_where_a_space_is_given():
         ff.Frontier([("tree", tree)], spaces={"tree": {"max_depth": 3}}).fit(
             NUMBERS, Y == "repaid", sensitive_features=GROUPS
         )
+
+
+@pytest.mark.parametrize("cv", [0.3, 3])
+def test_the_best_settings_of_a_method_are_joined(cv):
+    frontier = ff.Frontier(
+        ["gbdt"], spaces={"gbdt": {"n_estimators": [5, 9, 30]}}, trials=4, criteria=(), cv=cv
+    ).fit(NUMBERS, Y == "repaid", sensitive_features=GROUPS)
+    joined = next(each for each in frontier.candidates_ if each.method == "ensemble of gbdt")
+    encoder, ensemble = (step for _, step in joined.estimator.steps)
+    members = [each.predict_proba(encoder.transform(NUMBERS)) for each in ensemble.classifiers_]
+    assert len(members) == 4
+    assert joined.estimator.predict_proba(NUMBERS) == pytest.approx(np.mean(members, axis=0))
+    rows = frontier.results_.query("measure == 'accuracy' and part == 'validation' and group == ''")
+    assert rows["value"].tolist() == pytest.approx(
+        [frontier.trials_.query("method == @name")["objective"].max() for name in rows["method"]]
+    )
 
 
 def test_few_rows_are_scored_by_members_of_other_folds():

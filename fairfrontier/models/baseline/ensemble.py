@@ -15,6 +15,9 @@ from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import METHODS, create, method
 from fairfrontier.runtime.errors import ConfigError
 
+# How many of the settings that a search tried make an ensemble.
+MEMBERS = 5
+
 
 def make_learner(owner: Any, parameters: Mapping[str, Any] | None) -> Any:
     """Return the unfitted learner that ``owner.learner`` names, with the owner's threads and seed.
@@ -153,6 +156,16 @@ class Ensemble(Classifier):
             member.fit(X, codes, sample_weight=sample_weight) for member in members
         )
         return self
+
+    @classmethod
+    def of(cls, classifiers: Sequence[Classifier], **parameters: Any) -> Self:
+        """Return the ensemble of classifiers that are fitted already, one for every setting."""
+        ensemble = cls(**parameters)
+        ensemble.check()
+        ensemble.classifiers_ = tuple(classifiers)
+        ensemble.classes_ = classifiers[0].classes_
+        ensemble.n_features_in_ = classifiers[0].n_features_in_
+        return ensemble
 
     def _make_member(self, position: int) -> Any:
         served = weigh_classes(self.objective, METHODS.find(self.learner))
