@@ -17,7 +17,6 @@ from sklearn.utils import _safe_indexing
 
 from fairfrontier.models.group import SensitiveFeatures
 from fairfrontier.models.persistence import State, read_state, write_state
-from fairfrontier.models.registry import METHODS
 from fairfrontier.models.response import score_as_probability
 from fairfrontier.prepare.table.column import are_merged, as_levels, is_number, parse_numbers
 from fairfrontier.runtime.errors import DataError, FairfrontierError
@@ -313,14 +312,14 @@ class FrameEstimator:
             learners={} if layout is None else {self.name: self.estimator},
             facts={"layout": layout, "column": self.column, "cut": self.cut_},
         )
-        return write_state(Path(folder), self.name, {}, state, self.trusted, list_methods)
+        return write_state(Path(folder), self.name, {}, state, self.trusted)
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
         """Read what ``save`` wrote; nothing is unpickled, and ``trusted`` as in `load_model`."""
         from pydantic import TypeAdapter
 
-        _, state = read_state(Path(folder), cls.name, trusted, list_methods)
+        _, state = read_state(Path(folder), cls.name, trusted)
         layout = TypeAdapter(Layout | None).validate_python(state.facts["layout"])
         column, cut = int(state.facts["column"]), float(state.facts["cut"])
         return cls(state.learners.get(cls.name), layout, column, cut, tuple(trusted))
@@ -340,10 +339,3 @@ class FrameEstimator:
                 return bool(np.isfinite(self.predict_proba(X)).all())
         except Exception:  # Libraries raise anything.
             return False
-
-
-def list_methods() -> set[str]:
-    """Return the names of the registered classes, and of what their learners are made of."""
-    methods = METHODS.all().values()
-    own = {f"{method.__module__}.{method.__qualname__}" for method in methods}
-    return own.union(*(method.trusted for method in methods))

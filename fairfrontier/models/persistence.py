@@ -53,7 +53,8 @@ TRUSTED = (
     "xgboost.sklearn.XGBRegressor",
     "xgboost.sklearn.XGBRFClassifier",
 )
-More = Callable[[], Collection[str]]
+# What gives the names of further classes, asked where a learner has others than these.
+KNOWN: list[Callable[[], Collection[str]]] = []
 # What an archive of learners may unpack to: so many times its bytes, or this where that is more.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # Letters that a library's message takes in ours.
@@ -107,9 +108,8 @@ def write_state(
     parameters: Mapping[str, Any],
     state: State,
     trusted: Collection[str] | None = None,
-    more: More = tuple,
 ) -> Path:
-    """Write a model into a new or empty folder, all at once; types as in `write_learner`."""
+    """Write a model into a new or empty folder, all at once; ``trusted`` as in `write_learner`."""
     existed = folder.is_dir()
     if existed:
         recover(folder)
@@ -132,7 +132,7 @@ def write_state(
             # XGBoost's own writer tells of a full disk in an error of its own.
             (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
         for key, learner in state.learners.items():
-            write_learner(learner, work / f"{key}.skops", trusted, more)
+            write_learner(learner, work / f"{key}.skops", trusted)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -147,11 +147,11 @@ def write_state(
 
 
 def read_state(
-    folder: Path, name: str, trusted: Collection[str] = (), more: More = tuple
+    folder: Path, name: str, trusted: Collection[str] = ()
 ) -> tuple[dict[str, Any], State]:
     """Read a model's parameters and state, checking the method's name and every digest.
 
-    ``trusted`` as in `Estimator.load`, and ``more`` as in `write_learner`.
+    ``trusted`` as in `Estimator.load`.
     """
     import xgboost
 
@@ -180,7 +180,7 @@ def read_state(
             if path.suffix == ".ubj":
                 boosters[path.stem] = xgboost.Booster(model_file=bytearray(path.read_bytes()))
             elif path.suffix == ".skops":
-                learners[path.stem] = read_learner(path, trusted, more)
+                learners[path.stem] = read_learner(path, trusted)
         if "arrays.npz" in manifest["files"]:
             path = folder / "arrays.npz"
             refuse_expansion(path)
@@ -189,13 +189,10 @@ def read_state(
         return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
 
 
-def write_learner(
-    learner: Any, path: Path, trusted: Collection[str] | None = None, more: More = tuple
-) -> None:
+def write_learner(learner: Any, path: Path, trusted: Collection[str] | None = None) -> None:
     """Write learners of scikit-learn; StoreError for types beyond skops's and ``trusted`` ones.
 
-    ``trusted`` is None where only the reader will say which further types it trusts. What ``more``
-    returns is asked for where there are others.
+    ``trusted`` is None where only the reader will say which further types it trusts.
     """
     import skops.io
 
@@ -209,7 +206,7 @@ def write_learner(
             f"A learner cannot be saved: {_tell(error)}.",
             "Keep what skops writes in its attributes.",
         ) from error
-    if trusted is not None and (strangers := _list_types(path, trusted, more)[1]):
+    if trusted is not None and (strangers := _list_types(trusted, file=path)[1]):
         raise StoreError(
             "A learner with types that would not be read again is not saved: "
             f"{', '.join(strangers)}.",
@@ -217,7 +214,7 @@ def write_learner(
         )
 
 
-def read_learner(path: Path, trusted: Collection[str], more: More = tuple) -> Any:
+def read_learner(path: Path, trusted: Collection[str]) -> Any:
     """Read what `write_learner` wrote; nothing is built before all types in it are trusted."""
     import skops.io
 
@@ -225,7 +222,7 @@ def read_learner(path: Path, trusted: Collection[str], more: More = tuple) -> An
         total = sum(member.file_size for member in archive.infolist())
     if total > max(SMALL_BYTES, MOST_EXPANSION * path.stat().st_size):
         raise ValueError(f"{path} would unpack to {total} bytes")
-    types, strangers = _list_types(path, trusted, more)
+    types, strangers = _list_types(trusted, file=path)
     if strangers:
         raise StoreError(
             f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
@@ -234,14 +231,14 @@ def read_learner(path: Path, trusted: Collection[str], more: More = tuple) -> An
     return skops.io.load(path, trusted=types)
 
 
-def _list_types(path: Path, trusted: Collection[str], more: More) -> tuple[list[str], list[str]]:
+def _list_types(trusted: Collection[str], **archive: Any) -> tuple[list[str], list[str]]:
     """Return the types in an archive that skops does not trust, and those that nobody does."""
     import skops.io
 
-    types = sorted(skops.io.get_untrusted_types(file=path))
+    types = sorted(skops.io.get_untrusted_types(**archive))
     known = {*TRUSTED, *trusted}
     if not known.issuperset(types):
-        known.update(more())
+        known.update(*(give() for give in KNOWN))
     return types, [each for each in types if each not in known]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairfrontier.models.base import Estimator
-from fairfrontier.models.persistence import read_manifest, reading
+from fairfrontier.models.persistence import KNOWN, read_manifest, reading
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.store import refuse_unsigned
@@ -28,6 +28,16 @@ def method(name: str) -> Callable[[Class], Class]:
         return cls
 
     return register
+
+
+def list_classes() -> set[str]:
+    """Return the names of the registered classes, and of what their learners are made of."""
+    methods = METHODS.all().values()
+    own = {f"{method.__module__}.{method.__qualname__}" for method in methods}
+    return own.union(*(method.trusted for method in methods))
+
+
+KNOWN.append(list_classes)
 
 
 def create(name: str, **parameters: Any) -> Estimator:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skops.io
+from lightgbm import LGBMClassifier
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import FunctionTransformer
 
@@ -216,6 +217,21 @@ def test_functions_are_refused(forest):
     sign(forest)
     with pytest.raises(StoreError):
         load_model(forest)
+
+
+def test_learners_of_libraries_that_are_known_are_read_again_and_no_booster_is_taken_for_another(
+    tmp_path,
+):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = LGBMClassifier(n_estimators=2, min_child_samples=5, verbose=-1).fit(X, X[:, 0] > 0)
+    write_state(tmp_path / "learner", "guest", {}, State(learners={"trees": model}), ())
+    back = read_state(tmp_path / "learner", "guest")[1].learners["trees"]
+    assert np.array_equal(back.predict_proba(X), model.predict_proba(X))
+    with pytest.raises(StoreError, match=r"Booster of lightgbm\.basic"):
+        write_state(
+            tmp_path / "booster", "guest", {}, State(boosters={"trees": model.booster_}), ()
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["learner"]
 
 
 def rewrite(path, change):
