@@ -31,8 +31,8 @@ WITHIN = (
     "fairfrontier.runtime.cluster.logistic",
     "fairfrontier.runtime.seeds",
 )
-# Write and read what was fitted, in a ``FORMAT`` that is part of the key.
-WITHOUT = ("fairfrontier.models.persistence",)
+# Write and read what was fitted, in a ``FORMAT`` that is part of the key, and describe it.
+WITHOUT = ("fairfrontier.models.persistence", "fairfrontier.models.thresholds.rulebook")
 # What the numbers of a fit depend on; a new version of one of them requires a new fit.
 LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy", "skops", "xgboost-cpu")
 
