@@ -635,7 +635,7 @@ def read_scores(X: np.ndarray, scale: Scale, name: str, knots: Knots = ()) -> np
         raise DataError(
             f"{name} got scores from {score.min():.3g} to {score.max():.3g} as "
             f"{scale}, which lie in {low:g} to 1.",
-            "Set scale to what they are: probability, margin or signed.",
+            "Set scale to what they are: probability, margin, signed or points.",
         )
     score = np.clip(score, low, 1.0)
     return 2.0 * score - 1.0 if scale == "probability" else score
