@@ -58,7 +58,7 @@ class SelectConfig(StudyOptions):
         default=None,
         ge=1,
         description="Rows whose scores the card explains, by 32 drawn orders of the columns where "
-        "there is no formula; by default 1000, or what takes some 2 s, by 8.",
+        "there is no formula; by default 1000, or what takes some 2 s, by 16.",
     )
     row_id: Name | None = Field(
         default=None, description="Column of row ids, by which random decisions are drawn."

@@ -56,7 +56,7 @@ from fairfrontier.study.drawing import Picture
 ORDERS, SEED = 32, 0
 # Those of a card, and the trees' predictions that it may ask for: less than 2 s of one core. Counts
 # bound it, not a clock, so that a card is the same on any machine.
-CARD_ORDERS, CARD_WORK = 8, 6_000_000
+CARD_ORDERS, CARD_WORK = 16, 12_000_000
 # Rows of so many numbers are predicted at a time.
 BATCH = 1 << 22
 TREES = (BoostedTrees, BuDRO, GBDTRegression)
