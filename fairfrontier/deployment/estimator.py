@@ -19,7 +19,7 @@ from fairfrontier.models.group import SensitiveFeatures
 from fairfrontier.models.persistence import State, read_state, write_state
 from fairfrontier.models.response import score_as_probability
 from fairfrontier.prepare.table.column import are_merged, as_levels, is_number, parse_numbers
-from fairfrontier.runtime.errors import DataError, FairfrontierError
+from fairfrontier.runtime.errors import DataError, FairfrontierError, InputError
 
 # What a file can hold, and so be a level's value.
 Scalar = str | bool | int | float
@@ -274,6 +274,21 @@ class Origin:
         asked = (str(getattr(y, "name", None) or "label"), "label", "label (y)")
         label = next(each for each in asked if each not in {*table, *columns.values()})
         return cls(layout, values, label, columns, facts)
+
+    def number(self, groups: pd.DataFrame, features: SensitiveFeatures) -> np.ndarray:
+        """Return codes of later rows, from 0; InputError for a value that no row of the fit had."""
+        codes = np.asarray(features.code(groups)).copy()
+        for k, (name, values) in enumerate(self.values.items()):
+            if features.levels[k] is None:
+                known = pd.Index(np.asarray(values).astype(np.int64))
+                codes[:, k] = known.get_indexer(pd.Index(codes[:, k]))
+            if (codes[:, k] < 0).any():
+                wrong = groups[name].iloc[int(np.argmin(codes[:, k]))]
+                raise InputError(
+                    f"No row of the fit has the sensitive feature {wrong!r} of {name}.",
+                    f"Its levels are {', '.join(map(str, values))}.",
+                )
+        return codes
 
 
 @dataclass(frozen=True, eq=False)

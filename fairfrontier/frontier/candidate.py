@@ -120,7 +120,7 @@ class FrontierModel:
                 )
             groups = frame_features(sensitive_features, self.features.names)
             # A level that no row of the fit had is refused here, and not pooled.
-            self.features.code(groups)
+            self.origin.number(groups, self.features)
         decision = self.candidate.decide(self.candidate.score(X), groups)
         return np.asarray(self.classes_[decision.astype(np.int64)])
 

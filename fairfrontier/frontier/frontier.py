@@ -295,7 +295,7 @@ class Frontier(BaseEstimator):
                 f"The label {min(unknown, key=str)!r} is none of those of the fit.",
                 f"Give rows of {self.classes_[0]!r} and {self.classes_[1]!r}.",
             )
-        codes = self._number(groups)
+        codes = self._origin.number(groups, self.features_)
         coded = (labels == self.classes_[1]).astype(np.int64)
         rows = Table(X, coded, groups, codes, unit_weight(sample_weight, len(labels)))
         self._test(rows, np.arange(len(labels)))
@@ -486,14 +486,6 @@ class Frontier(BaseEstimator):
                 rows, test_size=share, random_state=self.random_state, stratify=y[rows]
             )
         return np.sort(left), np.sort(taken)
-
-    def _number(self, groups: pd.DataFrame) -> np.ndarray:
-        """Return the codes of rows among the levels of the fit, from 0."""
-        frame = {name: groups[name].astype(str) for name in self._levels}
-        self.features_.code(groups)  # Refuses levels that the fit had not.
-        return np.column_stack(
-            [pd.Categorical(frame[name], levels).codes for name, levels in self._levels.items()]
-        )
 
     def _make_part(self, name: str, rows: Table, ids: np.ndarray) -> Part:
         return Part(

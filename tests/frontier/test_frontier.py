@@ -249,9 +249,24 @@ def test_rows_and_features_are_of_any_kind():
     model = codes.select(
         f"max accuracy subject to {GAP.replace('sex', 'sensitive_feature_0')} <= 1"
     )
-    assert model.predict(NUMBERS[:3], sensitive_features=np.array([True, False, True])).shape == (
-        3,
-    )
+    three = model.predict(NUMBERS[:3], sensitive_features=np.array([True, False, True]))
+    assert three.shape == (3,)
+
+
+def test_codes_that_the_fit_had_not_are_refused():
+    codes = (GROUPS["sex"] == "m").to_numpy().astype(int)
+    frontier = ff.Frontier([LogisticRegression()], criteria=("parity",), bounds=(0.0,))
+    frontier.fit(NUMBERS, Y == "repaid", sensitive_features={"sex": codes})
+    model = frontier.select(f"max accuracy subject to {GAP} <= 0.03")
+    assert model.needs_sensitive_features
+    for again in (codes, codes.astype(float)):
+        decided = model.predict(NUMBERS, sensitive_features={"sex": again})
+        assert np.array_equal(decided, model.predict(NUMBERS, sensitive_features={"sex": codes}))
+    for wrong in (codes + 1, codes + 0.5):
+        with pytest.raises(InputError):
+            model.predict(NUMBERS, sensitive_features={"sex": wrong})
+        with pytest.raises(InputError):
+            frontier.evaluate(NUMBERS, Y == "repaid", sensitive_features={"sex": wrong})
 
 
 def test_the_favourable_label_is_the_one_that_is_named():
