@@ -71,8 +71,8 @@ class Column:
                 raise refuse(name, "has missing cells of several kinds")
         kind = pd.api.types.infer_dtype(column) if column.dtype == object else ""
         if is_number(column) or kind in NUMBERS:
-            if are_merged(parse_numbers(column)):
-                raise refuse(name, "holds numbers of 2^53 or more")
+            if not pd.api.types.is_float_dtype(column) and are_merged(parse_numbers(column)):
+                raise refuse(name, "holds whole numbers of 2^53 or more")
             return cls(numeric=True, **known)
         if column.dtype.kind in "mMc":
             raise refuse(name, f"holds values of type {column.dtype}")
@@ -86,13 +86,14 @@ class Column:
             raise refuse(name, "holds levels that differ by blanks, or by how they are written")
         pairs = zip(texts.tolist(), listed.tolist(), strict=True)
         values = {text: value for text, value in pairs if value is not text and value != text}
-        if not all(isinstance(value, Scalar) for value in values.values()):
-            raise refuse(name, f"holds values of type {listed.dtype}")
+        for value in values.values():
+            if not isinstance(value, Scalar):
+                raise refuse(name, f"holds values of type {type(value).__name__}")
         return cls(numeric=False, levels=tuple(texts), values=values, **known)
 
     def restore(self, cells: np.ndarray) -> Any:
         """Return cells of `Raw` as a column of the frame was, of pandas."""
-        if self.numeric:
+        if self.numeric and self.dtype != "object":
             numbers = pd.Series(cells.astype(np.float64))
             kind = pd.api.types.pandas_dtype(self.dtype)
             if isinstance(kind, np.dtype):
@@ -110,7 +111,9 @@ class Column:
         return pd.Series(pd.Categorical(values, categories=listed, ordered=self.ordered))
 
     def find_values(self, cells: np.ndarray) -> np.ndarray:
-        """Return the frame's values of levels that are text, an array of objects."""
+        """Return the frame's values of cells, an array of objects."""
+        if self.numeric:
+            return np.where(pd.isna(cells), ABSENT[self.absent], cells)
         codes, texts = pd.factorize(cells)
         found = np.empty(len(texts) + 1, dtype=object)
         found[:] = [*(self.values.get(text, text) for text in texts), ABSENT[self.absent]]
@@ -203,9 +206,8 @@ class Layout:
             rows = cells.astype(np.float64)
             whole = np.dtype(self.dtype).kind in "iub" and np.isnan(rows).any()
             return rows if whole else rows.astype(self.dtype)
-        return np.stack(
-            [own if column.numeric else column.find_values(own) for column, own in pairs], axis=1
-        ).astype(self.dtype)
+        found = [column.find_values(own) for column, own in pairs]
+        return np.stack(found, axis=1).astype(self.dtype)
 
 
 def refuse(name: str, what: str) -> DataError:

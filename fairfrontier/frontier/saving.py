@@ -69,7 +69,9 @@ def save(
         bundle = _make_bundle(model, kept, _list_blocks(kept, layout, table[:TRIED]))
         decided = bundle.decide(table)[SCORE].to_numpy(dtype=np.float64, na_value=np.nan)
         if not np.allclose(decided, scores, rtol=ROUNDING, atol=ROUNDING):
-            raise DataError("It scores rows otherwise when it is read again.", "Report that.")
+            raise DataError(
+                "It scores rows otherwise when it is read again.", "Give columns of plain types."
+            )
     except FairfrontierError as error:
         warnings.warn(
             f"{candidate.method} is yours to ship, and the bundle {folder} decides from a column "

@@ -52,6 +52,7 @@ def make_people(seed=0):
             "rents": pd.array(np.where(lacks, None, rng.random(N) < 0.5), dtype="boolean"),
             "cars": pd.array(np.where(lacks, None, rng.integers(0, 3, N)), dtype="Int64"),
             "day": pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 9, N), "D"),
+            "rooms": pd.Series(np.where(lacks, None, rng.integers(1, 4, N)), dtype=object),
             "note": rng.choice(["paid late", "paid early", "x"], N),
         }
     )
@@ -67,7 +68,7 @@ TABLE = X.assign(**GROUPS, label=Y)
 
 def encode(final, unknown="ignore"):
     one_hot = OneHotEncoder(handle_unknown=unknown, sparse_output=False)
-    levels = ["job", "town", "band", "rents"]
+    levels = ["job", "town", "band", "rents", "rooms"]
     numbers = ["income", "years", "children", "owns", "cars"]
     return make_pipeline(
         make_column_transformer((one_hot, levels), ("passthrough", numbers)).set_output(
