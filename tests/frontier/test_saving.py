@@ -110,7 +110,9 @@ def fit(member, frame=X, y=Y, groups=GROUPS):
 def choose(frontier, attribute="sex", frame=X, groups=GROUPS):
     """Return the model of a frontier with thresholds by an attribute."""
     model = frontier.select("max accuracy")
-    rule = ff.GroupThresholds(attributes=[attribute], randomized=False, unseen="pooled")
+    rule = ff.GroupThresholds(
+        attributes=[attribute], objective="balanced_accuracy", bound=0.1, randomized=False
+    )
     rule.fit(model.predict_proba(frame)[:, 1], CODES, sensitive_features=groups)
     return replace(model, candidate=replace(model.candidate, rule=rule))
 
@@ -124,6 +126,7 @@ def test_what_is_loaded_decides_as_before_on_frames_and_on_their_csv(name, tmp_p
     frame = X.drop(columns="day") if name == "fair" else X
     model = choose(fit(MEMBERS[name], frame, CODES if name == "xgboost" else Y), frame=frame)
     expected = model.predict(frame, sensitive_features=GROUPS) == model.classes_[1]
+    assert 0 < expected.mean() < 1
     bundle = ff.load_bundle(model.save(tmp_path / "bundle"))
     assert np.array_equal(decide(bundle, TABLE), expected)
     assert bundle.predict_proba(TABLE)[:, 1] == pytest.approx(model.predict_proba(frame)[:, 1])
