@@ -18,6 +18,7 @@ SMALLER = {
     "02-what-is-similar": ("iterations=4000", "iterations=400"),
     "03-fix-a-trained-model": ("rows=8000", "rows=3000"),
     "05-from-a-table-to-a-decision": ('"trials: 16"', '"trials: 6"'),
+    "06-your-own-models": ("trials=12", "trials=6"),
 }
 # pyzmq and traitlets warn of loops and sockets that are not ours.
 pytestmark = pytest.mark.filterwarnings("ignore")

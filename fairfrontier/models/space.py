@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import ParameterSampler
 
 from fairfrontier.runtime.errors import ConfigError
-
-if TYPE_CHECKING:
-    import optuna
 
 # Proposals that are drawn at random before the estimator of densities has something to go by.
 STARTUP = 8
@@ -37,16 +34,15 @@ class Sampler:
     """
 
     def __init__(self, space: Mapping[str, Any], seed: int) -> None:
-        from optuna.distributions import BaseDistribution, CategoricalDistribution
-
+        known = import_optuna().distributions
         ours = {
-            name: CategoricalDistribution(each) if isinstance(each, list | tuple) else each
+            name: known.CategoricalDistribution(each) if isinstance(each, list | tuple) else each
             for name, each in space.items()
         }
         self._space = ours
-        self._study: optuna.Study | None = None
+        self._study: Any = None
         self._draws: np.random.RandomState | None = None
-        if all(isinstance(each, BaseDistribution) for each in ours.values()):
+        if all(isinstance(each, known.BaseDistribution) for each in ours.values()):
             self._study = _create_study(seed)
         elif wrong := [
             name
@@ -77,12 +73,16 @@ class Sampler:
             self._study.tell(proposal, **failed)
 
 
-def _create_study(seed: int) -> optuna.Study:
+def import_optuna() -> Any:
+    """Return the library; in a notebook its progress bars, not used here, ask for another one."""
     with warnings.catch_warnings():
-        # In a notebook its progress bars, which are not used, ask for another package.
         warnings.simplefilter("ignore")
         import optuna
+    return optuna
 
+
+def _create_study(seed: int) -> Any:
+    optuna = import_optuna()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(
         seed=seed, n_startup_trials=STARTUP, multivariate=True, constant_liar=True

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from fairfrontier.models.objective import COST_MEASURE, OWN, read_costs
+from fairfrontier.models.space import import_optuna
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -441,13 +442,12 @@ class Dimension(Model):
     @property
     def distribution(self) -> Any:
         """What Optuna draws from."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
+        known = import_optuna().distributions
         if self.choices is not None:
-            return CategoricalDistribution(self.choices)
+            return known.CategoricalDistribution(self.choices)
         if isinstance(self.low, int) and isinstance(self.high, int):
-            return IntDistribution(self.low, self.high, log=self.log)
-        return FloatDistribution(float(self.low or 0), float(self.high or 0), log=self.log)
+            return known.IntDistribution(self.low, self.high, log=self.log)
+        return known.FloatDistribution(float(self.low or 0), float(self.high or 0), log=self.log)
 
     def read(self, value: Any) -> Any:
         """Return a drawn value with four digits."""
