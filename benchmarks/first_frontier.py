@@ -116,6 +116,7 @@ def run_ours(
         cv=parts,
         minimum=1,
         random_state=seed,
+        n_jobs=THREADS,
     ).fit(X, y, sensitive_features=groups)
     seconds = time.perf_counter() - begin
     rows = frontier.results_

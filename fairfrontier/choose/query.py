@@ -199,10 +199,12 @@ def compare(
     bounds: Mapping[str, float],
     confidence: float | None,
     fitted: Collection[tuple[str, str]] = (),
+    tried: int = 0,
 ) -> Compared:
     """Return the settings that have estimates of all measures, and intervals where needed.
 
     ``fitted`` are the settings whose rules were fitted on the rows of the part; see `bound_scores`.
+    ``tried`` is how many these were chosen from by the same rows, where that is more.
     """
     known = set(means["name"])
     for name in names:
@@ -231,7 +233,7 @@ def compare(
     limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
     held, certified = scores, pd.DataFrame(index=table.index)
     if confidence is not None:
-        reach = bonferroni(1.0 - confidence, len(table) * len(bounds))
+        reach = bonferroni(1.0 - confidence, max(len(table), tried) * len(bounds))
         own = np.array([key in fitted for key in table.index], dtype=bool)
         worst = {name: bound_scores(name, tables, reach, own) for name in bounds}
         # What has no bound is certain to hold nothing.

@@ -280,7 +280,8 @@ class Origin:
     def number(self, groups: pd.DataFrame, features: SensitiveFeatures) -> np.ndarray:
         """Return codes of later rows, from 0; InputError for a value that no row of the fit had."""
         codes = np.asarray(features.code(groups)).copy()
-        for k, (name, values) in enumerate(self.values.items()):
+        for k, name in enumerate(features.names):
+            values = self.values[name]
             if features.levels[k] is None:
                 known = pd.Index(np.asarray(values).astype(np.int64))
                 codes[:, k] = known.get_indexer(pd.Index(codes[:, k]))

@@ -54,7 +54,7 @@ class FrontierModel:
         The member, and the rule behind it, empty where there is none.
     measures_ : DataFrame
         Its measures on validation and test rows, with 95% intervals.
-    passed_ : DataFrame
+    exceeded_ : DataFrame
         The bounds asked for that are passed on the test rows, on which nothing was chosen.
     needs_sensitive_features : bool
         Whether it asks for the group of a row when it decides.
@@ -66,7 +66,7 @@ class FrontierModel:
     classes_: np.ndarray
     features: SensitiveFeatures
     measures_: pd.DataFrame
-    passed_: pd.DataFrame
+    exceeded_: pd.DataFrame
     origin: Origin
     # The rows that `save` describes.
     rows: tuple[Any, np.ndarray, pd.DataFrame]
@@ -118,9 +118,10 @@ class FrontierModel:
                     f"The chosen rule decides by {self.setting}, and no groups were given.",
                     "Pass sensitive_features=, or select among models that do without.",
                 )
-            groups = frame_features(sensitive_features, self.features.names)
+            asked = self.candidate.rule.sensitive_features_in_.names  # type: ignore[union-attr]
+            groups = frame_features(sensitive_features, asked)
             # A level that no row of the fit had is refused here, and not pooled.
-            self.origin.number(groups, self.features)
+            self.origin.number(groups, self.features.take(asked))
         decision = self.candidate.decide(self.candidate.score(X), groups)
         return np.asarray(self.classes_[decision.astype(np.int64)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from fairfrontier.choose.query import Query, choose_best, compare, find_passed, read_query
 from fairfrontier.deployment.estimator import Origin
@@ -133,7 +134,8 @@ class Frontier(BaseEstimator):
         Tidy: method, setting, part, measure, group, value, n, low, high, left_out. On validation
         rows, thresholds are measured by rules of other folds of them.
     price_ : DataFrame
-        What each bound costs, by attribute and measure: the model that validation rows choose, its
+        What bounds of .1, .05 and .02 cost, by attribute and measure, where a candidate is within
+        them: the model that validation rows choose, its
         gap and objective on test rows, and by how much it is below the best model without a bound,
         with a paired 95% interval. Empty before there are test rows.
     candidates_ : tuple of Candidate
@@ -226,6 +228,7 @@ class Frontier(BaseEstimator):
             raise ConfigError(
                 f"There is no criterion {unknown[0]!r}.", f"Give some of {', '.join(BOUNDED)}."
             )
+        self._check()
         groups = frame_features(sensitive_features)
         self.attributes_ = tuple(groups.columns)
         members = list_members(
@@ -266,7 +269,7 @@ class Frontier(BaseEstimator):
                 "Give bounds and criteria that they take.",
             )
         decided = [each for trial in trained for each in self._list_rules(trial, scored)]
-        found = self._sift(decided, scored)
+        found, self._tried = self._sift(decided, scored), len(decided)
         self.candidates_ = tuple(candidate for candidate, _, _ in found)
         part = self._make_part("validation", scored, self.parts_["validation"])
         self._validation = pd.concat(
@@ -276,6 +279,31 @@ class Frontier(BaseEstimator):
         if len(self.parts_["test"]):
             self._test(table.take(self.parts_["test"]), self.parts_["test"])
         return self
+
+    def _check(self) -> None:
+        """Raise ConfigError for parameters that are none."""
+        whole = numbers.Integral
+        given = self.bounds
+        listed = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+        valid = {
+            "bounds": listed and all(isinstance(b, numbers.Real) and 0 <= b <= 1 for b in given),
+            "trials": isinstance(self.trials, whole) and self.trials >= 0,
+            "minutes": self.minutes is None or isinstance(self.minutes, numbers.Real),
+            "test_size": isinstance(self.test_size, numbers.Real) and 0 <= self.test_size < 1,
+            "minimum": isinstance(self.minimum, whole),
+            "random_state": isinstance(self.random_state, whole),
+            "n_jobs": self.n_jobs is None or (isinstance(self.n_jobs, whole) and self.n_jobs != 0),
+        }
+        if wrong := [name for name, passed in valid.items() if not passed]:
+            mends = {
+                "bounds": "Give a list of numbers from 0 to 1.",
+                "test_size": "Give a share below 1.",
+                "n_jobs": "Give a number of threads, or -1 for all cores.",
+            }
+            raise ConfigError(
+                f"{wrong[0]} is {getattr(self, wrong[0])!r}.",
+                mends.get(wrong[0], "Give a number; a whole one but for minutes."),
+            )
 
     def evaluate(
         self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None
@@ -287,8 +315,8 @@ class Frontier(BaseEstimator):
         """
         check_is_fitted(self)
         groups = frame_features(sensitive_features, self.features_.names)
-        labels = np.asarray(y)
         with explaining():
+            labels = column_or_1d(y)
             check_consistent_length(X, labels, groups)
         if unknown := {*labels.tolist()} - {*self.classes_.tolist()}:
             raise InputError(
@@ -310,7 +338,7 @@ class Frontier(BaseEstimator):
         check_is_fitted(self)
         if part not in ("validation", "test"):
             raise ConfigError(f"There is no part {part!r}.", "Give validation or test.")
-        table = self._pivot(part)
+        table = self._require_test() if part == "test" else self._pivot(part)
         self._require(measure, table.columns)
         table = table[list(dict.fromkeys([self._measure_name, measure]))].dropna()
         turned = np.column_stack(
@@ -323,9 +351,11 @@ class Frontier(BaseEstimator):
     def select(self, query: str | None = None, *, confidence: float | None = None) -> FrontierModel:
         """Choose on validation rows: ``max MEASURE subject to MEASURE:ATTRIBUTE <= NUMBER and …``.
 
-        With a ``confidence`` the bounds hold, all at once and for all candidates, with that
-        probability on fresh rows; see `fairfrontier.select`. UnattainableError, a ConfigError, is
-        raised where no candidate is within the bounds, or certainly so.
+        Thresholds are measured by rules of other folds, whose errors cancel in part: gaps of small
+        groups are larger on fresh rows. With a ``confidence`` the bounds hold, all at once and for
+        all candidates, with that probability on fresh rows; see `fairfrontier.select`.
+        UnattainableError, a ConfigError, is raised where no candidate is within the bounds, or
+        certainly so.
         """
         check_is_fitted(self)
         asked = read_query(query) if query else Query()
@@ -354,9 +384,7 @@ class Frontier(BaseEstimator):
         """
         import matplotlib.pyplot as plt
 
-        if not len(self.price_):
-            raise ConfigError("There are no test rows.", "Pass them to evaluate.")
-        table = self._pivot("test")
+        table = self._require_test()
         self._require(measure, table.columns)
         chosen = self.frontier(measure).set_index(NAMED).index
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
@@ -439,14 +467,13 @@ class Frontier(BaseEstimator):
                 for name in ("train", "validation", "test")
             }
             given = np.concatenate([*self.parts_.values()])
-            if len(np.unique(given)) != len(given) or not {*cv} <= {*self.parts_}:
+            beyond = len(given) and not 0 <= given.min() <= given.max() < len(rows)
+            if beyond or len(np.unique(given)) != len(given) or not {*cv} <= {*self.parts_}:
                 raise ConfigError(
-                    "The parts of cv overlap, or have other names.",
+                    "The parts of cv overlap, are no positions of rows, or have other names.",
                     "Give positions of train, validation and test rows.",
                 )
             return self._fold(table, [(self.parts_["train"], self.parts_["validation"])]), None
-        if not 0 <= self.test_size < 1:
-            raise ConfigError(f"test_size is {self.test_size!r}.", "Give a share below 1.")
         test = rows[:0]
         if self.test_size:
             rows, test = self._share_out(rows, table.y, self.test_size)
@@ -523,13 +550,15 @@ class Frontier(BaseEstimator):
                 unseen="pooled",
             )
             try:
-                rule.fit(score, rows.y, sensitive_features=rows.groups, sample_weight=weight)
+                groups = rows.groups[[attribute]]
+                rule.fit(score, rows.y, sensitive_features=groups, sample_weight=weight)
                 return setting, rule, self._decide_by_folds(rule, score, rows, weight)
             except InputError as error:
                 return setting, None, str(error)
 
+        compared = [name for name, levels in self._levels.items() if len(levels) > 1]
         asked = itertools.product(
-            self.attributes_ if not version.setting else (),
+            compared if not version.setting else (),
             dict.fromkeys(self.criteria),
             dict.fromkeys(self.bounds),
         )
@@ -547,15 +576,21 @@ class Frontier(BaseEstimator):
         self, rule: GroupThresholds, score: np.ndarray, rows: Table, weight: np.ndarray | None
     ) -> np.ndarray:
         """Return decisions on the rows of a rule's fit, each by a rule of other folds."""
-        codes = Codes.of(rows.codes, self.attributes_)
-        column = self.attributes_.index(rule.attributes[0])  # type: ignore[index, arg-type]
-        _, cell = number_cells(np.column_stack([rows.codes[:, column], rows.y]))
-        folds = min(FOLDS, int(np.bincount(cell, rows.weight > 0).min()))
-        if folds < 2:
-            return rule.predict(score, sensitive_features=rows.groups).astype(np.float64)
+        attribute = str(rule.attributes[0])  # type: ignore[index]
+        group = rows.codes[:, self.attributes_.index(attribute)]
+        codes = Codes.of(group[:, None], (attribute,))
+        _, cell = number_cells(np.column_stack([group, rows.y]))
+        # Every group and label is spread over the folds, as evenly as its rows allow.
+        order = np.random.default_rng(0).permutation(len(cell))
+        fold = np.empty(len(cell), dtype=np.int64)
+        fold[order[np.argsort(cell[order], kind="stable")]] = np.arange(len(cell)) % FOLDS
         decision = np.empty(len(score))
-        shuffled = StratifiedKFold(folds, shuffle=True, random_state=0)
-        for others, held_out in shuffled.split(cell, cell):
+        for k in range(FOLDS):
+            held_out, others = fold == k, (fold != k) & (rows.weight > 0)
+            counts = np.bincount(2 * group[others] + rows.y[others], minlength=2 * group.max() + 2)
+            # Groups that lack a label among the other folds are decided as unseen ones.
+            whole = np.asarray((counts.reshape(-1, 2) > 0).all(axis=1))
+            others &= whole[group]
             part = clone(rule).fit(
                 score[others],
                 rows.y[others],
@@ -624,6 +659,11 @@ class Frontier(BaseEstimator):
     def _pivot(self, part: str) -> pd.DataFrame:
         return pivot_measures(self._rows(part), NAMED)
 
+    def _require_test(self) -> pd.DataFrame:
+        if "test" not in set(self.results_["part"]):
+            raise ConfigError("There are no test rows.", "Pass them to evaluate.")
+        return self._pivot("test")
+
     def _require(self, measure: str, known: pd.Index[str]) -> None:
         if measure not in known:
             raise ConfigError(
@@ -638,7 +678,7 @@ class Frontier(BaseEstimator):
         if confidence is None and {*names} <= {*rows["name"]}:
             rows = rows[rows["name"].isin(names)]
         fitted = {key for key in self._keys if key[1].startswith(THRESHOLDS)}
-        compared = compare(rows, "validation", names, bounds, confidence, fitted)
+        compared = compare(rows, "validation", names, bounds, confidence, fitted, tried=self._tried)
         key = compared.table.index[choose_best(compared, measure, bounds, confidence)]
         return self._keys.index(key)
 
@@ -653,7 +693,7 @@ class Frontier(BaseEstimator):
         free = self._find_unbounded()
         table, rows = self._pivot("test"), []
         for attribute in self.attributes_:
-            for criterion in self.criteria:
+            for criterion in dict.fromkeys(self.criteria):
                 measure = f"{BOUNDED[criterion]}:{attribute}"
                 if measure not in table.columns:
                     continue

@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from fairfrontier.frontier.candidate import Candidate
 from fairfrontier.frontier.scores import Scores
+from fairfrontier.models.base import explaining
 from fairfrontier.models.baseline.ensemble import MEMBERS, Ensemble, explain_refusal
 from fairfrontier.models.objective import Objective, choose_cut, read_costs
 from fairfrontier.models.registry import METHODS, create
@@ -34,6 +35,8 @@ from fairfrontier.runtime.thread import count_cores, limited_threads
 
 # Settings of a member that are tried at a time: a constant, so that none depends on the machine.
 BATCH = 4
+# Of a column that registered methods are given; rarer ones are one level.
+MOST_LEVELS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,9 @@ class Fold:
     def encoded(self) -> tuple[ColumnTransformer, np.ndarray, np.ndarray]:
         """The encoder of registered methods, and what it makes of the rows."""
         encoder = make_encoder(self.train.X)
-        return encoder, encoder.fit_transform(self.train.X), encoder.transform(self.held_out.X)
+        with explaining():
+            made = encoder.fit_transform(self.train.X), encoder.transform(self.held_out.X)
+        return encoder, *made
 
 
 class Trainer:
@@ -123,12 +128,13 @@ class Trainer:
         objective: Objective,
         *,
         random_state: int,
-        n_jobs: int,
+        n_jobs: int | None,
     ) -> None:
         self.folds, self.whole, self.scored = folds, whole, scored
         self.classes, self.objective = classes, objective
         self.random_state = random_state
-        self.n_jobs = count_cores() if n_jobs < 0 else n_jobs
+        cores = count_cores()
+        self.n_jobs = 1 if n_jobs is None else max(1, cores + 1 + n_jobs) if n_jobs < 0 else n_jobs
         self.failed: dict[str, str] = {}
         self.trials: list[dict[str, Any]] = []
 
@@ -244,7 +250,7 @@ class Trainer:
                 fitted = self._fit(member, parameters, train)
                 version = Candidate(member.name, setting, fitted, self.classes[1])
                 score[fold.at] = version.score(fold.encoded[2] if registered else fold.held_out.X)
-        except FairfrontierError as error:
+        except Exception as error:
             if required:
                 raise
             named = ", ".join(f"{name}={value}" for name, value in parameters.items())
@@ -261,7 +267,8 @@ class Trainer:
             rows = self.whole
             if registered:
                 encoder = make_encoder(rows.X)
-                rows = replace(rows, X=encoder.fit_transform(rows.X))
+                with explaining():
+                    rows = replace(rows, X=encoder.fit_transform(rows.X))
             estimator = self._fit(member, trial.parameters, rows)
         if encoder is not None:
             estimator = Pipeline([("encoder", encoder), ("method", estimator)])
@@ -270,15 +277,17 @@ class Trainer:
     def _fit(self, member: Member, parameters: Mapping[str, Any], rows: Table) -> Any:
         """Return a member that is trained on rows; errors name it."""
         name = member.name
-        estimator = self._build(member, parameters)
-        keywords = list_fit_keywords(
-            estimator,
-            f"The member {name}",
-            sample_weight=rows.weight,
-            sensitive_features=rows.groups,
-        )
         try:
+            estimator = self._build(member, parameters)
+            keywords = list_fit_keywords(
+                estimator,
+                f"The member {name}",
+                sample_weight=rows.weight,
+                sensitive_features=rows.groups,
+            )
             estimator.fit(rows.X, self.classes[rows.y], **keywords)
+        except ConfigError:
+            raise
         except FairfrontierError as error:
             raise DataError(f"The member {name} failed: {error.fault}", error.mend) from error
         except (TypeError, ValueError) as error:
@@ -287,11 +296,12 @@ class Trainer:
                 f"The member {name} cannot be trained on these rows: {text}",
                 "Give it as a pipeline that encodes what the rows hold.",
             ) from error
-        if {*np.asarray(estimator.classes_).tolist()} != {*self.classes.tolist()}:
+        known = np.asarray(getattr(estimator, "classes_", ())).tolist()
+        if {*known} != {*self.classes.tolist()}:
             raise ConfigError(
-                f"The member {name} knows the labels {list(estimator.classes_)}, and the rows "
-                f"have {self.classes.tolist()}.",
-                "Give the labels that it was fitted on.",
+                f"The member {name} knows the labels {known}, and the rows have "
+                f"{self.classes.tolist()}.",
+                "Give a classifier, and the labels that it was fitted on.",
             )
         return estimator
 
@@ -338,6 +348,10 @@ def list_members(
         versions = _list_versions(estimator, attributes, criteria, bounds)
         bounded = isinstance(estimator, str) and "bound" in METHODS.find(estimator)().get_params()
         space = spaces.get(name)
+        if space and isinstance(estimator, FrozenEstimator | Scores):
+            raise ConfigError(
+                f"The member {name} is fitted, and not searched.", "Leave it out of spaces."
+            )
         if space and bounded:
             raise ConfigError(
                 f"The member {name} is trained for every bound, and not searched.",
@@ -422,8 +436,8 @@ def measure_objective(
 def make_encoder(X: Any) -> ColumnTransformer:
     """Return an unfitted encoder of a frame's or an array's columns as numbers.
 
-    Text, categories and booleans become columns of 0 and 1, with none for unseen levels; numbers
-    are standardised, and missing ones are medians.
+    Text, categories and booleans become columns of 0 and 1, of 50 levels at most, with none for
+    unseen levels; numbers are standardised, and missing ones are medians.
     """
     if issparse(X):
         raise ConfigError(
@@ -439,7 +453,14 @@ def make_encoder(X: Any) -> ColumnTransformer:
     kinds = dict(zip(keys, frame.schema.dtypes(), strict=True))
     numeric = [key for key, kind in kinds.items() if kind.is_numeric()]
     other = [key for key in keys if key not in numeric]
-    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    if times := [key for key in other if kinds[key].is_temporal()]:
+        raise ConfigError(
+            f"Registered methods are given dates or times in the column {times[0]!r}.",
+            "Give a number instead, as a year or an age, or leave the column out.",
+        )
+    one_hot = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MOST_LEVELS, sparse_output=False
+    )
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     return ColumnTransformer([("levels", one_hot, other), ("numbers", numbers, numeric)])
 

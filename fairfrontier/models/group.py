@@ -90,6 +90,11 @@ class SensitiveFeatures:
         """Return what a saved model's file states."""
         return cls(tuple(names), tuple(None if own is None else tuple(own) for own in levels))
 
+    def take(self, names: Sequence[str]) -> Self:
+        """Return some of the columns, by name."""
+        known = dict(zip(self.names, self.levels, strict=True))
+        return replace(self, names=tuple(names), levels=tuple(known[name] for name in names))
+
     def forget_levels(self) -> Self:
         """Return the same columns as codes, which text is none of."""
         return replace(self, levels=(None,) * len(self.levels))

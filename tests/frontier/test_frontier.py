@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -86,7 +86,7 @@ def test_the_best_within_the_bound_is_chosen_and_decides_as_it_was_measured(fron
     rates = pd.Series(decided == "repaid").groupby(GROUPS["sex"].to_numpy()[at]).mean()
     gap = found.loc[("selection_rate_difference", "sex"), "value"]
     assert gap == pytest.approx(np.ptp(rates))
-    assert gap <= bound or GAP in set(model.passed_["name"])
+    assert gap <= bound or GAP in set(model.exceeded_["name"])
 
 
 def test_every_row_is_in_one_part_and_every_member_on_the_table(frontier):
@@ -253,6 +253,41 @@ def test_rows_and_features_are_of_any_kind():
     assert three.shape == (3,)
 
 
+@pytest.mark.parametrize("rare", [False, True])
+def test_thresholds_are_measured_by_rules_of_other_folds(rare):
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b", "c", "d"], 1_200)
+    shift = pd.Series(group).map({"a": 0.0, "b": 0.4, "c": 0.8, "d": 1.2}).to_numpy()
+    rows = rng.normal(size=(1_200, 1)) + shift[:, None]
+    label = (rows[:, 0] + rng.normal(size=1_200) > 0.6).astype(int)
+    if rare:  # Only one of them has the label 1.
+        group[:6], label[:6] = "rare", [1, 0, 0, 0, 0, 0]
+    parts = {"train": np.arange(700, 1_200), "validation": np.arange(700)}
+    frontier = ff.Frontier(
+        [ff.Scores(0)], criteria=("equalized_odds",), bounds=(0.05,), cv=parts, minimum=20
+    ).fit(rows, label, sensitive_features={"group": group})
+    (ruled,) = (each for each in frontier.candidates_ if each.setting)
+    own = frontier.results_[frontier.results_["setting"] == ruled.setting]
+    gap = own.query("measure == 'gap_max' and group == 'group'")["value"].item()
+    assert ruled.rule.result_["gap"] <= 0.05
+    assert gap > 0.05
+
+
+def test_attributes_that_a_rule_does_not_use_are_not_asked_for(frontier):
+    model = frontier.select(f"max balanced_accuracy subject to {GAP} <= 0.05")
+    if model.needs_sensitive_features:
+        own = GROUPS[[*model.rule.sensitive_features_in_.names]]
+        assert own.shape[1] == 1
+        decided = model.predict(X, sensitive_features=own)
+        assert np.array_equal(decided, model.predict(X, sensitive_features=GROUPS))
+
+
+def test_dates_are_no_levels():
+    dated = NUMBERS.assign(day=pd.Timestamp("2026-01-01"))
+    with pytest.raises(ConfigError, match="day"):
+        ff.Frontier(["linear"]).fit(dated, Y == "repaid", sensitive_features=GROUPS)
+
+
 def test_codes_that_the_fit_had_not_are_refused():
     codes = (GROUPS["sex"] == "m").to_numpy().astype(int)
     frontier = ff.Frontier([LogisticRegression()], criteria=("parity",), bounds=(0.0,))
@@ -315,6 +350,10 @@ def test_weights_count_rows_twice():
         (["group_thresholds"], Y == "repaid", {}, ConfigError, "group_thresholds"),
         ([LogisticRegression], Y == "repaid", {}, ConfigError, "no estimator"),
         ([], Y == "repaid", {}, ConfigError, "member"),
+        (["gbdt"], Y == "repaid", {"bounds": (5,)}, ConfigError, "bounds"),
+        (["gbdt"], Y == "repaid", {"n_jobs": 0}, ConfigError, "n_jobs"),
+        (["gbdt"], Y == "repaid", {"cv": {"train": [N]}}, ConfigError, "cv"),
+        ([("plain", Ridge())], Y == "repaid", {}, FairfrontierError, "plain"),
         ([("plain", LogisticRegression())], Y == "repaid", {}, DataError, "plain"),
     ],
 )
