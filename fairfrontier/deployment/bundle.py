@@ -435,6 +435,8 @@ def _judge_block(
         score = _judge_block(model.estimator_, X, groups, ids)[0]
         # A rule refuses to decide on rows any of which has no score; that row alone is refused.
         taken = np.where(np.isfinite(score), score, 0.5)
+        # It reads the chance of its favourable label.
+        taken = 1.0 - taken if processor.turned_ else taken
         chance = processor.predict_proba(taken, sensitive_features=groups)[:, 1]
         decision = processor.predict(taken, sensitive_features=groups, ids=ids)
         chosen = np.asarray(decision == processor.classes_[-1])

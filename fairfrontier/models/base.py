@@ -77,7 +77,8 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
                 f"Pass the attributes whose groups are compared as {SENSITIVE}=.",
             )
         given = keywords.get(SENSITIVE)
-        if given is None and needed:
+        within = given is None and needed
+        if within:
             X = args[0] if args else keywords.get("X")
             given = keywords[SENSITIVE] = self.find_sensitive(X, function.__name__)
         if given is None or isinstance(given, Codes) or is_collection(given):
@@ -90,7 +91,7 @@ def coding(function: Callable[..., Any]) -> Callable[..., Any]:
         if FEATURES not in vars(self) and plain:
             return function(self, *args, **keywords)
         if function.__name__ == "fit":
-            self.sensitive_features_in_ = SensitiveFeatures.learn(given)
+            self.sensitive_features_in_ = replace(SensitiveFeatures.learn(given), within=within)
         # A fit on codes has no levels: those of later rows are not theirs.
         known = vars(self).get(FEATURES) or SensitiveFeatures.learn(given).forget_levels()
         unseen = bool(getattr(self, "takes_unseen", False))
@@ -251,13 +252,16 @@ class Estimator(BaseEstimator):
     def find_sensitive(self, X: Any, method: str) -> Any:
         """Return the sensitive features that a method needs and is not given: columns of a frame.
 
-        In a fit they are named in ``attributes``; InputTypeError is raised where there are none.
+        In a fit they are named in ``attributes``, and predictions look for them if the fit found
+        them there; InputTypeError is raised where there are none.
         """
         if method == "fit":
             names = [str(name) for name in np.ravel(vars(self).get("attributes") or []).tolist()]
         else:
-            names = list(getattr(self, FEATURES, SensitiveFeatures((), ())).names)
-        if names and {*names} <= {*getattr(X, "columns", ())}:
+            known = vars(self).get(FEATURES)
+            names = list(known.names) if known and known.within else []
+        # A table of Arrow has its columns' names elsewhere.
+        if names and {*names} <= {*getattr(X, "column_names", getattr(X, "columns", ()))}:
             return frame_features(X, names)
         raise InputTypeError(
             f"{method} of {type(self).__name__} is given no {SENSITIVE}.",

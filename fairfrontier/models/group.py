@@ -65,10 +65,13 @@ class SensitiveFeatures:
     levels : tuple of (tuple or None)
         Of each column the values in the order of their codes 0, 1, …: ascending, or of a
         categorical column its own; None for whole numbers, which are codes as they are.
+    within : bool
+        Whether they are columns of the rows.
     """
 
     names: tuple[str, ...]
     levels: tuple[tuple[Any, ...] | None, ...]
+    within: bool = False
 
     @classmethod
     def learn(cls, given: Any) -> Self:
@@ -86,9 +89,12 @@ class SensitiveFeatures:
         )
 
     @classmethod
-    def restore(cls, names: Sequence[str], levels: Sequence[Sequence[Any] | None]) -> Self:
+    def restore(
+        cls, names: Sequence[str], levels: Sequence[Sequence[Any] | None], within: bool = False
+    ) -> Self:
         """Return what a saved model's file states."""
-        return cls(tuple(names), tuple(None if own is None else tuple(own) for own in levels))
+        read = tuple(None if own is None else tuple(own) for own in levels)
+        return cls(tuple(names), read, within)
 
     def take(self, names: Sequence[str]) -> Self:
         """Return some of the columns, by name."""
@@ -196,7 +202,9 @@ def list_columns(given: Any) -> list[tuple[str | None, pd.Series]]:
             f"The sensitive features have the shape {table.shape}.",
             "Give one value per row, or a column for each attribute.",
         )
-    return [(None, _as_series(column)) for column in table.reshape(len(table), -1).T]
+    return [
+        (None, _as_series(column)) for column in (table if table.ndim == 2 else table[:, None]).T
+    ]
 
 
 def _as_series(values: Any) -> pd.Series:
@@ -244,6 +252,8 @@ def _code(
     name: str | None, column: pd.Series, levels: tuple[Any, ...] | None, unseen: bool
 ) -> np.ndarray:
     """Return the codes of a column among the levels of the fit."""
+    if not len(column):
+        return np.empty(0, dtype=np.int64)
     own = _list_levels(name, column)
     if levels is None and own is None:
         return column.to_numpy().astype(np.int64)
@@ -271,7 +281,8 @@ def is_coded(given: Any) -> bool:
 def read_groups(groups: Any) -> np.ndarray:
     """Return groups as a matrix of codes, int64 (n_samples, n_attributes)."""
     coded = groups if is_coded(groups) else SensitiveFeatures.learn(groups).code(groups)
-    return np.asarray(coded).reshape(len(coded), -1).astype(np.int64, copy=False)
+    matrix = np.asarray(coded)
+    return (matrix if matrix.ndim == 2 else matrix[:, None]).astype(np.int64, copy=False)
 
 
 def find_columns(groups: Any, attributes: int | str | list[int] | list[str]) -> list[int]:

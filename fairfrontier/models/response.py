@@ -160,7 +160,7 @@ def score_training(rule: Any, X: Any, y: Any, groups: Any, sample_weight: Any) -
     keywords = list_fit_keywords(
         rule.estimator, name, sample_weight=weight, sensitive_features=groups
     )
-    positive, fitted = rule.classes_[1], rule.estimator
+    positive, fitted = getattr(rule, "favourable", rule.classes_[1]), rule.estimator
     if rule.prefit or isinstance(fitted, FrozenEstimator):
         score, known = score_rows(fitted, X, positive, name)
     else:

@@ -37,7 +37,13 @@ from fairfrontier.models.group import (
 )
 from fairfrontier.models.persistence import State, write_state
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.response import name_estimator, score_rows, score_training, unfreeze
+from fairfrontier.models.response import (
+    choose_response,
+    name_estimator,
+    score_rows,
+    score_training,
+    unfreeze,
+)
 from fairfrontier.models.thresholds.rule import (
     UNSEEN,
     FittedRule,
@@ -112,7 +118,7 @@ class PostProcessor(Classifier):
     estimator_ : estimator
         The fitted estimator, where there is one.
     classes_ : ndarray of shape (2,)
-        The labels, the favourable one last.
+        The labels, in order; ``favourable`` is the one of decision 1.
     cells_ : ndarray of int64, shape (n_groups, n_attributes)
         The combinations of codes that make the groups, in ascending order.
     scale_ : str
@@ -137,6 +143,8 @@ class PostProcessor(Classifier):
     cells_: np.ndarray = field(init=False)
     scale_: Scale = field(init=False)
     knots_: Knots = field(init=False)
+    # Whether the first of classes_ is the favourable label.
+    turned_: bool = field(init=False)
 
     estimator: Any = field(default=None, kw_only=False)
     prefit: bool = False
@@ -145,6 +153,11 @@ class PostProcessor(Classifier):
     attributes: Attributes = None
     scale: Scale | None = "probability"
     random_state: int = 0
+
+    @property
+    def favourable(self) -> Any:
+        """The label of decision 1: ``pos_label``, or the last of ``classes_``."""
+        return self.classes_[1 - self.turned_]
 
     @property
     def takes_unseen(self) -> bool:
@@ -188,7 +201,11 @@ class PostProcessor(Classifier):
         return self
 
     def behind(self, model: Any) -> Self:
-        """Return this fitted rule behind a model that gives such scores."""
+        """Return this fitted rule behind a model that gives such scores.
+
+        ConfigError is raised where it was fitted on probabilities and the model has none, or on
+        other scores and the model has a ``predict_proba``, which is what would be asked.
+        """
         rule = copy(self)
         rule._stand_behind(model)
         return rule
@@ -203,8 +220,17 @@ class PostProcessor(Classifier):
         rule.n_features_in_ = 1
         return rule
 
-    def _stand_behind(self, model: Any) -> None:
-        self.estimator_ = model
+    def _stand_behind(self, model: Any, label: Any = None) -> None:
+        """Let a model give the scores, of whose labels ``label`` is the favourable one."""
+        known = choose_response(model, name_estimator(model)) == "predict_proba"
+        if known != (self.scale_ == "probability"):
+            read = "probabilities" if known else "a decision function"
+            raise ConfigError(
+                f"{self.name} was fitted on scores as {self.scale_}, and of "
+                f"{type(unfreeze(model)).__name__} it would read {read}.",
+                "Fit it on what predict_proba gives, or else decision_function.",
+            )
+        self.estimator_, self.asked_ = model, label
         for name in (SHAPE, NAMES):
             self.__dict__.pop(name, None)
             if hasattr(model, name):
@@ -257,13 +283,16 @@ class PostProcessor(Classifier):
         """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
         if hasattr(self, "estimator_"):
             name = name_estimator(self.estimator_)
-            rows, _ = score_rows(self.estimator_, X, self.classes_[1], name)
+            asked = vars(self).get("asked_")
+            positive = self.favourable if asked is None else asked
+            rows, _ = score_rows(self.estimator_, X, positive, name)
         else:
             rows = super().validate_rows(as_column(X))
         return read_scores(rows, self.scale_, self.name, self.knots_)
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
-        """Set ``classes_`` and return the labels' codes; a sample may lack one of 0 and 1."""
+        """Set ``classes_`` and return codes, 1 of the favourable label; 0 or 1 may be lacking."""
+        self.turned_ = False
         if y.dtype.kind in "iuf" and ((y == 0) | (y == 1)).all():
             self.classes_, codes = np.arange(2, dtype=y.dtype), y.astype(np.int64)
         else:
@@ -275,8 +304,13 @@ class PostProcessor(Classifier):
                     f"{' and '.join(map(str, self.classes_))}.",
                     "Give one of them.",
                 )
-            self.classes_, codes = self.classes_[::-1], 1 - codes
+            self.turned_, codes = True, 1 - codes
         return codes
+
+    def encode_labels(self, y: Any) -> np.ndarray:
+        """Return 1 for the favourable label and 0 for the other, int64."""
+        codes = super().encode_labels(y)
+        return 1 - codes if self.turned_ else codes
 
     def supports(self, split: Split) -> str | None:
         """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
@@ -294,9 +328,9 @@ class PostProcessor(Classifier):
         are told apart by what they hold, so that equal rows are decided alike, in any order;
         ConfigError is raised where the rows are but scores.
         """
-        probability = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
+        probability = self._find_chance(X, sensitive_features)
         if not self.randomized:
-            return self.classes_[(probability >= self.cut_).astype(np.int64)]
+            return self._label(probability >= self.cut_)
         if ids is None and hasattr(self, "estimator_"):
             ids = hash_rows(X)
         if ids is None:
@@ -304,17 +338,25 @@ class PostProcessor(Classifier):
                 f"{self.name} draws its decisions by row id, but got no ids.",
                 "Pass ids=part.ids, or use predict_proba, which is exact.",
             )
-        return self.classes_[(uniforms(self.random_state, ids) < probability).astype(np.int64)]
+        return self._label(uniforms(self.random_state, ids) < probability)
 
     def predict_proba(  # type: ignore[override]
         self, X: np.ndarray, *, sensitive_features: Any
     ) -> np.ndarray:
-        """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
+        """Return the exact probabilities of deciding ``classes_``, float64, (n_samples, 2)."""
+        chance = self._find_chance(X, sensitive_features)
+        both = np.column_stack([1.0 - chance, chance])
+        return both[:, ::-1] if self.turned_ else both
+
+    def _find_chance(self, X: Any, groups: Any) -> np.ndarray:
+        """Return P(decision = favourable) of rows."""
         rows = self.validate_rows(X)
         with explaining():
-            check_consistent_length(rows, sensitive_features)
-        chance = self.probability(rows, self.encode(sensitive_features))
-        return np.column_stack([1.0 - chance, chance])
+            check_consistent_length(rows, groups)
+        return self.probability(rows, self.encode(groups))
+
+    def _label(self, decision: np.ndarray) -> np.ndarray:
+        return np.asarray(self.classes_[(decision != self.turned_).astype(np.int64)])
 
     def score(  # type: ignore[override]
         self,
@@ -325,7 +367,7 @@ class PostProcessor(Classifier):
         sensitive_features: Any,
     ) -> float:
         """Return the accuracy of the decisions, or its expectation where they are random."""
-        positive = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
+        positive = self._find_chance(X, sensitive_features)
         if not self.randomized:
             positive = (positive >= self.cut_).astype(np.float64)
         correct = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
@@ -350,7 +392,9 @@ class PostProcessor(Classifier):
         One row for each group and threshold: the group's levels, ``threshold`` and the ``share``
         with which it is drawn; 1 is decided above it, or where ``above`` is false up to it. Of
         ramps and coins instead the scores up to which h is 0 and from which it is 1, and h at a
-        single threshold. AttributeError before a fit, and for rules of another kind.
+        single threshold. A decision function is read with its sign turned where the favourable
+        label is the estimator's first, and so are its thresholds. AttributeError before a fit, and
+        for rules of another kind.
         """
         described = self.describe_rule() if hasattr(self, "cells_") else None
         if described is None:
@@ -499,24 +543,27 @@ class PostProcessor(Classifier):
         """Read what ``save`` wrote; see `Estimator.load`."""
         rule = super().load(folder, trusted=trusted)
         if (Path(folder) / BEHIND).is_dir():
-            rule._stand_behind(load_model(Path(folder) / BEHIND, trusted=trusted))
+            model = load_model(Path(folder) / BEHIND, trusted=trusted)
+            rule._stand_behind(model, vars(rule).get("asked_"))
         return rule
 
     def pack_state(self) -> State:
         """Return the rule's state with what scores are."""
         state = super().pack_state()
-        kept = {name: getattr(self, f"{name}_") for name in ("scale", "knots")}
+        kept = {name: getattr(self, f"{name}_") for name in ("scale", "knots", "turned")}
+        kept["asked"] = np.asarray(vars(self).get("asked_")).tolist()
         return replace(state, facts={**state.facts, **kept})
 
     def unpack_state(self, state: State) -> None:
         """Restore what ``pack_state`` returned, and the estimator behind which the rule stands."""
         facts, learners = dict(state.facts), dict(state.learners)
         self.scale_ = facts.pop("scale", self.scale)
+        self.turned_, self.asked_ = facts.pop("turned", False), facts.pop("asked", None)
         self.knots_ = tuple(tuple(pair) for pair in facts.pop("knots", ()))
         estimator = learners.pop(BEHIND, None)
         super().unpack_state(replace(state, facts=facts, learners=learners))
         if estimator is not None:
-            self._stand_behind(estimator)
+            self._stand_behind(estimator, self.asked_)
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""

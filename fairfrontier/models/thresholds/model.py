@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, cast
 
 import numpy as np
@@ -54,13 +55,19 @@ def post_process(
     fitted, validation = require_calibration(split), split.validation
     scores = [None if part is None else _score(model, part) for part in (fitted, validation)]
     fit_processor(processor, split, cast("np.ndarray", scores[0]), scores[1])
-    return processor.behind(model)
+    rule = copy(processor)
+    rule._stand_behind(model, _find_positive(model))
+    return rule
 
 
 def _score(model: Any, part: Part) -> np.ndarray:
     check_features(model, part)
-    positive = getattr(model, "classes_", (0, 1))[-1]
-    return score_rows(model, part.X, positive, name_estimator(model))[0]
+    return score_rows(model, part.X, _find_positive(model), name_estimator(model))[0]
+
+
+def _find_positive(model: Any) -> Any:
+    """Return the model's label of the split's class 1, whatever it calls it."""
+    return getattr(model, "classes_", (0, 1))[-1]
 
 
 def fit_processor(

@@ -156,23 +156,37 @@ def test_only_the_order_of_scores_counts(seed, method):
     np.testing.assert_allclose(decide(turn(chance)), decide(chance), atol=1e-9)
 
 
-def test_the_favourable_label_is_chosen():
+def test_the_favourable_label_is_chosen(tmp_path):
     X, approved = FRAME[["income"]], np.where(Y == "repaid", "approved", "denied")
     keywords: Any = {"criterion": "equal_opportunity", "bound": 0.0, "cv": 2}
     rule = ff.GroupThresholds(LogisticRegression(), pos_label="approved", **keywords)
     rule.fit(X, approved, sensitive_features=SEX)
-    assert rule.classes_.tolist() == ["denied", "approved"]
+    assert rule.classes_.tolist() == ["approved", "denied"]
     same = ff.GroupThresholds(LogisticRegression(), **keywords).fit(X, Y, sensitive_features=SEX)
     for each in (rule, same):
-        chance = each.predict_proba(X, sensitive_features=SEX)[:, 1]
+        chance = each.predict_proba(X, sensitive_features=SEX)[:, int(each is same)]
         known = np.flatnonzero(Y == "repaid")
         assert abs(each.score(X, approved if each is rule else Y, sensitive_features=SEX)) > 0.6
         assert chance[known].mean() > 0.5
     np.testing.assert_allclose(
-        rule.predict_proba(X, sensitive_features=SEX),
+        rule.predict_proba(X, sensitive_features=SEX)[:, ::-1],
         same.predict_proba(X, sensitive_features=SEX),
         atol=1e-9,
     )
+    decided = rule.predict(X, sensitive_features=SEX)
+    back = ff.load_model(rule.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(back.predict(X, sensitive_features=SEX), decided)
+    # Scorers take the columns to be in the order of the labels.
+    frame = X.assign(sex=SEX)
+    inner = make_pipeline(make_column_transformer(("passthrough", ["income"])), GaussianNB())
+    areas = [
+        cross_validate(
+            ff.GroupThresholds(inner, attributes="sex", pos_label=label, bound=0.02, cv=2),
+            frame, approved, cv=2, scoring="roc_auc",
+        )["test_score"].min()
+        for label in ("approved", "denied")
+    ]  # fmt: skip
+    assert min(areas) > 0.6
     with pytest.raises(ConfigError, match="pos_label"):
         rule.set_params(pos_label="yes").fit(X, approved, sensitive_features=SEX)
 
@@ -273,3 +287,38 @@ def test_scores_that_predict_backwards_are_said_and_turned(tmp_path):
     np.testing.assert_array_equal(back.predict_proba(score, sensitive_features=SEX)[:, 1], chance)
     with pytest.raises(ConfigError, match="flips decisions"):
         rule.to_rulebook()
+
+
+def test_a_model_that_gives_other_scores_is_refused():
+    X = FRAME[["income"]]
+    model, margin = LogisticRegression().fit(X, Y), LinearSVC().fit(X, Y)
+    rule = ff.GroupThresholds(model, prefit=True, scale="margin")
+    with pytest.raises(ConfigError):
+        rule.from_scores(model.decision_function(X), Y, sensitive_features=SEX)
+    rule = ff.GroupThresholds(scale="points")
+    rule.from_scores(margin.decision_function(X), Y, sensitive_features=SEX)
+    assert len(rule.behind(margin).predict_proba(X, sensitive_features=SEX)) == SIZE
+    with pytest.raises(ConfigError):
+        rule.behind(model)
+    rule = ff.GroupThresholds().from_scores(model.predict_proba(X)[:, 1], Y, sensitive_features=SEX)
+    with pytest.raises(ConfigError):
+        rule.behind(margin)
+
+
+def test_groups_are_looked_for_in_the_rows_only_if_the_fit_found_them_there(tmp_path):
+    frame = FRAME[["income", "sex"]]
+    inner = make_pipeline(make_column_transformer(("passthrough", ["income"])), GaussianNB())
+    within = ff.GroupThresholds(inner, attributes="sex", cv=2).fit(frame, Y)
+    apart = ff.GroupThresholds(inner, attributes="sex", cv=2)
+    apart.fit(frame, Y, sensitive_features=FRAME[["sex"]])
+    expected = apart.predict_proba(frame, sensitive_features=SEX)
+    np.testing.assert_array_equal(within.predict_proba(frame), expected)
+    with pytest.raises(InputError):
+        apart.predict_proba(frame)
+
+
+def test_no_rows_get_no_decisions():
+    score = np.linspace(0, 1, SIZE)
+    rule = ff.GroupThresholds().from_scores(score, Y, sensitive_features=SEX)
+    for groups in (SEX[:0], FRAME[["sex"]].iloc[:0], np.empty((0, 1), dtype=int)):
+        assert rule.predict_proba(score[:0], sensitive_features=groups).shape == (0, 2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier import create, evaluate, load, post_process
@@ -50,6 +51,18 @@ def test_any_model_is_post_processed(model, split, method):
         decided = chain.predict_proba(fresh.X, sensitive_features=fresh.groups)[:, 1]
         rates = [decided[fresh.group("origin") == code].mean() for code in range(3)]
         assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_model_may_name_the_classes_otherwise(model, split):
+    named = clone(model).fit(split.train.X, np.where(split.train.y == 1, "yes", "no"))
+    part = split.test
+    decided = [
+        post_process(each, split, "group_thresholds", attributes="origin").predict(
+            part.X, sensitive_features=part.groups, ids=part.ids
+        )
+        for each in (named, model)
+    ]
+    np.testing.assert_array_equal(*decided)
 
 
 def test_groups_without_calibration_rows_are_refused_or_pooled(model, split):
