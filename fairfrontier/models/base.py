@@ -245,7 +245,8 @@ class Estimator(BaseEstimator):
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.takes_missing
         estimator = vars(self).get("estimator")
-        if estimator is not None:
+        # What is no estimator of scikit-learn, as a wrapper of ONNX, says nothing of its rows.
+        if hasattr(estimator, "__sklearn_tags__"):
             tags.input_tags = get_tags(estimator).input_tags
         return tags
 
@@ -416,13 +417,19 @@ class Estimator(BaseEstimator):
         StoreError
             When the folder is not empty or cannot be written, or a learner would not be read again.
         """
+        if not hasattr(self, SHAPE):
+            raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
         parameters, state = self.list_parameters(), self.pack_state()
         return write_state(Path(folder), self.name, parameters, state, self.trusted)
 
     def list_parameters(self) -> dict[str, Any]:
         """Return the parameters that are saved: not those of the fit of an estimator within."""
         known = self.get_params(deep=False)
-        return {name: value for name, value in known.items() if name not in UNSAVED}
+        return {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in known.items()
+            if name not in UNSAVED
+        }
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:

@@ -131,14 +131,13 @@ class Scored:
     """The fitted estimator of a rule, and what it says of the rows of the rule's fit.
 
     ``score`` are those of models that were not trained on the row, ``probability`` says what they
-    are. ``codes`` are the labels' among ``classes_``; ``keywords`` went to fits.
+    are. ``codes`` are 1 of the favourable label.
     """
 
     estimator: Any
     score: np.ndarray
     probability: bool
     codes: np.ndarray
-    keywords: Mapping[str, Any]
 
 
 def score_training(rule: Any, X: Any, y: Any, groups: Any, sample_weight: Any) -> Scored:
@@ -157,18 +156,16 @@ def score_training(rule: Any, X: Any, y: Any, groups: Any, sample_weight: Any) -
         labels = validate_data(rule, y=to_host(y))
         codes = rule.learn_target(labels)
     weight = None if sample_weight is None else training_weight(sample_weight, len(codes))
-    keywords = list_fit_keywords(
-        rule.estimator, name, sample_weight=weight, sensitive_features=groups
-    )
     positive, fitted = getattr(rule, "favourable", rule.classes_[1]), rule.estimator
     if rule.prefit or isinstance(fitted, FrozenEstimator):
         score, known = score_rows(fitted, X, positive, name)
     else:
         method = choose_response(fitted, name)
+        keywords = list_fit_keywords(fitted, name, sample_weight=weight, sensitive_features=groups)
         fitted, output = cross_fit(fitted, X, labels, method, rule.cv, keywords)
         score = take_response(output, np.unique(labels), positive, name)
         known = method == "predict_proba"
-    return Scored(fitted, score, known, codes, keywords)
+    return Scored(fitted, score, known, codes)
 
 
 def cross_fit(
@@ -201,17 +198,25 @@ def list_fit_keywords(
     """
     given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
     given = {key: value for key, value in given.items() if value is not None}
-    if get_config()["enable_metadata_routing"]:
-        consumed = get_routing_for_object(estimator).consumes("fit", given)
-        return {key: given[key] for key in consumed}
     prefix, last = "", estimator
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
         prefix += f"{step}__"
+    weighted = sample_weight is not None and not (sample_weight == 1).all()
+    if get_config()["enable_metadata_routing"]:
+        consumed = get_routing_for_object(estimator).consumes("fit", given)
+        asked = getattr(get_routing_for_object(last), "fit", None)
+        unsaid = asked is not None and asked.requests.get("sample_weight", "") is None
+        if weighted and unsaid and not isinstance(last, FrozenEstimator):
+            raise ConfigError(
+                f"{name} does not say whether it takes case weights.",
+                "Call its set_fit_request(sample_weight=True), or False to leave them out.",
+            )
+        return {key: given[key] for key in consumed}
     if isinstance(last, FrozenEstimator):
         return {}
-    taken = {}
-    if sample_weight is not None and not (sample_weight == 1).all():
+    taken: dict[str, Any] = {}
+    if weighted:
         parameters = inspect.signature(last.fit).parameters.values()
         passes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
         if not passes and not has_fit_parameter(last, "sample_weight"):

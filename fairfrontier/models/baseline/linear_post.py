@@ -22,6 +22,7 @@ from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.response import (
     cross_fit,
+    list_fit_keywords,
     name_estimator,
     score_rows,
     score_training,
@@ -362,7 +363,8 @@ class LinearPost(TreesOfBlocks, Classifier):
             check_consistent_length(X, y, groups, sample_weight)
             validate_data(self, X, skip_check_array=True)
         scored = score_training(self, X, y, groups, sample_weight)
-        codes, weight = scored.codes, training_weight(sample_weight, len(scored.codes))
+        codes = scored.codes
+        weight = training_weight(sample_weight, len(codes))
         cells, group = number_groups(groups, self.attributes)
         copy, cell = unfreeze(self.estimator), codes * len(cells) + group
         if not hasattr(copy, "predict_proba"):
@@ -370,11 +372,17 @@ class LinearPost(TreesOfBlocks, Classifier):
                 f"{name_estimator(copy)} has no predict_proba, by which groups are inferred.",
                 "Wrap it in CalibratedClassifierCV, for example.",
             )
+        keywords = list_fit_keywords(
+            copy,
+            name_estimator(copy),
+            sample_weight=None if sample_weight is None else weight,
+            sensitive_features=groups,
+        )
         with warnings.catch_warnings():
             # Pairs of few rows may lack in a fold: they are as good as impossible there.
             warnings.simplefilter("ignore")
             folds = max(2, min(5, int(np.bincount(cell).max()))) if self.cv is None else self.cv
-            model, table = cross_fit(copy, X, cell, "predict_proba", folds, scored.keywords)
+            model, table = cross_fit(copy, X, cell, "predict_proba", folds, keywords)
         own, others = (
             as_margin(scored.score, scored.probability),
             list_margins(table, np.unique(cell), len(cells)),

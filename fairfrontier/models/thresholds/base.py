@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
@@ -25,6 +26,7 @@ from fairfrontier.models.base import (
     Classifier,
     Estimator,
     TrainingWarning,
+    UnfittedError,
     explaining,
     training_weight,
 )
@@ -34,6 +36,7 @@ from fairfrontier.models.group import (
     SensitiveFeatures,
     choose_columns,
     number_cells,
+    read_groups,
 )
 from fairfrontier.models.persistence import State, write_state
 from fairfrontier.models.registry import load_model
@@ -55,7 +58,7 @@ from fairfrontier.models.thresholds.rule import (
 )
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, StoreError
+from fairfrontier.runtime.errors import ConfigError, DataError, GroupError, InputError, StoreError
 from fairfrontier.runtime.seeds import uniforms
 
 if TYPE_CHECKING:
@@ -257,6 +260,8 @@ class PostProcessor(Classifier):
                 scale = "probability" if scored.probability else "points"
         rows, codes = super().validate_training(as_column(scores), labels, *aligned)
         weight = training_weight(sample_weight, len(codes))
+        if rows.ndim != 1 and rows.shape[1] != 1:
+            raise refuse_shape(rows, self.name)
         if scale is None:
             whole = not rows.size or (rows.min() >= 0 and rows.max() <= 1)
             scale = "probability" if whole or y is None else "points"
@@ -325,20 +330,35 @@ class PostProcessor(Classifier):
 
         ``sensitive_features`` has shape (n_samples, n_attributes). A draw depends on
         (``random_state``, row id). Without ``ids``, which are whole numbers, rows of an estimator
-        are told apart by what they hold, so that equal rows are decided alike, in any order;
+        are told apart by what they hold, so that equal rows are decided alike, in any batch, with a
+        UserWarning where so many are equal that a group's rate is far from the rule's;
         ConfigError is raised where the rows are but scores.
         """
         probability = self._find_chance(X, sensitive_features)
         if not self.randomized:
             return self._label(probability >= self.cut_)
-        if ids is None and hasattr(self, "estimator_"):
+        drawn = ids is None and hasattr(self, "estimator_")
+        if drawn:
             ids = hash_rows(X)
         if ids is None:
             raise ConfigError(
                 f"{self.name} draws its decisions by row id, but got no ids.",
                 "Pass ids=part.ids, or use predict_proba, which is exact.",
             )
-        return self._label(uniforms(self.random_state, ids) < probability)
+        ids = to_numpy(ids)
+        if ids.shape != probability.shape or ids.dtype.kind not in "iu":
+            raise InputError(
+                f"There are {len(probability)} rows, and ids of shape {ids.shape} and type "
+                f"{ids.dtype}.",
+                "Give one whole number per row.",
+            )
+        decision = uniforms(self.random_state, ids) < probability
+        if drawn and (found := find_uneven(decision, probability, sensitive_features, ids)):
+            warnings.warn(
+                f"Rows that hold the same are decided alike: {found} Pass ids=, one for each row.",
+                stacklevel=3,
+            )
+        return self._label(decision)
 
     def predict_proba(  # type: ignore[override]
         self, X: np.ndarray, *, sensitive_features: Any
@@ -517,6 +537,8 @@ class PostProcessor(Classifier):
         Estimators of this library are, and those of types that skops trusts; of others the rule is
         written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
         """
+        if "cells_" not in vars(self):
+            raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
         rule, estimator = self.rule, unfreeze(vars(self).get("estimator_"))
         state = rule.pack_state()
 
@@ -648,7 +670,7 @@ class PostProcessor(Classifier):
 
 def is_number(value: Any) -> bool:
     """Return whether a parameter is a finite number, and no truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def as_column(X: Any) -> Any:
@@ -667,10 +689,7 @@ def read_scores(X: np.ndarray, scale: Scale, name: str, knots: Knots = ()) -> np
     score = np.asarray(X, dtype=np.float64)
     score = score[:, 0] if score.ndim == 2 and score.shape[1] == 1 else score
     if score.ndim != 1:
-        raise DataError(
-            f"{name} got scores of shape {score.shape}.",
-            "Give one score per row: predict_proba(X)[:, 1], for example.",
-        )
+        raise refuse_shape(score, name)
     if not np.isfinite(score).all():
         raise DataError(f"{name} got scores that are not finite.", "Leave such rows out.")
     if scale == "margin":
@@ -719,6 +738,14 @@ def rank_points(
     return tuple(zip(levels[kept].tolist(), f[kept].tolist(), strict=True))
 
 
+def refuse_shape(score: np.ndarray, name: str) -> DataError:
+    """Return an error about scores that are no column."""
+    return DataError(
+        f"{name} got scores of shape {score.shape}.",
+        "Give one score per row, predict_proba(X)[:, 1] for example, or rows with estimator=.",
+    )
+
+
 def count_saturated(score: np.ndarray, signed: np.ndarray) -> int:
     """Return how many rows of different scores are all but −1 or 1, where their order is lost."""
     ends = np.abs(signed) > 1.0 - SATURATED
@@ -756,10 +783,27 @@ def find_backward(
     return f"predict the opposite of the labels: their AUC is {auc:.2f}, below 0.50."
 
 
+def find_uneven(decision: np.ndarray, chance: np.ndarray, groups: Any, ids: np.ndarray) -> str:
+    """Return what is drawn of a group with equal rows that independent draws would hardly be.
+
+    That is a rate more than four standard errors from the mean of ``chance``; else "".
+    """
+    _, code = number_cells(read_groups(groups))
+    for each in np.unique(code):
+        rows = code == each
+        size, expected = int(rows.sum()), chance[rows]
+        error = 4.0 * math.sqrt((expected * (1.0 - expected)).sum()) / size
+        rates = decision[rows].mean(), expected.mean()
+        if np.unique(ids[rows]).size < size and abs(rates[0] - rates[1]) > error + 1e-9:
+            return f"of a group {rates[0]:.3g} are drawn, where the rule says {rates[1]:.3g}."
+    return ""
+
+
 def hash_rows(X: Any) -> np.ndarray:
     """Return a number for each row of a frame or array that depends on what it holds, uint64.
 
-    Numbers count as such whatever their type, and all else as text. ConfigError for sparse rows.
+    A cell counts as the number that it is or spells, a fraction as its nearest float32, and all
+    else as text, whatever its column holds in other rows. ConfigError for sparse rows.
     """
     if issparse(X):
         raise ConfigError("Decisions are drawn by row id, but got no ids.", "Pass ids=.")
@@ -768,11 +812,27 @@ def hash_rows(X: Any) -> np.ndarray:
     columns = {}
     for k in range(table.shape[1]):
         column = table.iloc[:, k]
-        numbers = pd.to_numeric(column, errors="coerce") if column.dtype == object else column
-        plain = pd.api.types.is_numeric_dtype(numbers) and (numbers.notna() == column.notna()).all()
-        text = column.astype(object).where(column.notna(), "").astype(str)
-        columns[k] = numbers.astype(np.float64) if plain else text
+        lacking = column.isna().to_numpy()
+        if pd.api.types.is_numeric_dtype(column):
+            number, text = column.to_numpy(np.float64, na_value=np.nan), np.full(len(column), "")
+        else:
+            cells = column.astype(object).tolist()
+            number = np.array([_read_number(cell) for cell in cells], dtype=np.float64)
+            none = lacking | ~np.isnan(number)
+            text = np.array(["" if no else str(cell) for no, cell in zip(none, cells, strict=True)])
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = number.astype(np.float32).astype(np.float64)
+        number = np.where(number == np.trunc(number), number, near) + 0.0
+        number[np.isnan(number)] = np.nan
+        columns[f"{k}"], columns[f"{k} text"] = number, text.astype(object)
     return pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy(np.uint64)
+
+
+def _read_number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def score_part(part: Part, score: np.ndarray) -> Part:

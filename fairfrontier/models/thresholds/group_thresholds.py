@@ -314,12 +314,12 @@ class GroupThresholds(PostProcessor):
         self.require("criterion", self.criterion in BOUNDED, f"one of {', '.join(BOUNDED)}")
         self.require("bound", is_number(self.bound) and self.bound >= 0, "a number from 0")
         for name in ("randomized", "no_harm", "flip"):
-            self.require(name, isinstance(getattr(self, name), bool), "true or false")
+            self.require(name, isinstance(getattr(self, name), bool | np.bool_), "true or false")
         self.require("flip", self.randomized or not self.flip, "false, or let thresholds be drawn")
         self.require("labels", self.labels in ("observed", "smoothed"), "observed or smoothed")
         below: Any = self.pool_below
-        whole = isinstance(below, int) and not isinstance(below, bool) and below >= 0
-        self.require("pool_below", whole, "a whole number from 0")
+        whole = isinstance(below, int | np.integer) and not isinstance(below, bool)
+        self.require("pool_below", whole and bool(below >= 0), "a whole number from 0")
         self.require("unseen", self.unseen in ("refuse", "pooled"), "refuse or pooled")
 
     def _has_costs(self) -> bool:

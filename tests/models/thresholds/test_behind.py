@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 from hypothesis import given
@@ -25,7 +26,8 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 
 import fairfrontier as ff
-from fairfrontier.models.base import TrainingWarning
+from fairfrontier.models.base import TrainingWarning, UnfittedError
+from fairfrontier.models.thresholds.base import hash_rows
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError
 
 SEED = np.random.default_rng(0)
@@ -196,8 +198,10 @@ def test_draws_follow_what_rows_hold():
     rule = ff.RandomizedThreshold(pipe, prefit=True, width=1.0, rate=0.5)
     rule.fit(FRAME.iloc[FRESH], Y[FRESH], sensitive_features=SEX[FRESH])
     whole = rule.predict(FRAME, sensitive_features=SEX)
-    turned = rule.predict(pl.from_pandas(FRAME[::-1]), sensitive_features=SEX[::-1])
+    turned = rule.predict(FRAME[::-1], sensitive_features=SEX[::-1])
     np.testing.assert_array_equal(turned[::-1], whole)
+    # The encoder takes null for another level than NaN, and so scores Polars' rows otherwise.
+    np.testing.assert_array_equal(hash_rows(pl.from_pandas(FRAME)), hash_rows(FRAME))
     one = [rule.predict(FRAME.iloc[[k]], sensitive_features=SEX[[k]])[0] for k in range(5)]
     assert one == whole[:5].tolist()
     expected = rule.predict_proba(FRAME, sensitive_features=SEX)[:, 1].mean()
@@ -322,3 +326,87 @@ def test_no_rows_get_no_decisions():
     rule = ff.GroupThresholds().from_scores(score, Y, sensitive_features=SEX)
     for groups in (SEX[:0], FRAME[["sex"]].iloc[:0], np.empty((0, 1), dtype=int)):
         assert rule.predict_proba(score[:0], sensitive_features=groups).shape == (0, 2)
+
+
+def test_equal_rows_are_decided_alike_whatever_the_batch_holds():
+    rows = pd.DataFrame({"income": [0.1, 2, 5], "job": pd.Series(["5", None, "a"], dtype=object)})
+    whole = hash_rows(rows)
+    for k in range(3):
+        assert hash_rows(rows.iloc[[k]])[0] == whole[k]
+    assert len(set(whole)) == 3
+    single = rows.assign(income=rows["income"].astype(np.float32), job=[5.0, None, "a"])
+    np.testing.assert_array_equal(hash_rows(single), whole)
+
+
+def test_many_equal_rows_are_said_to_be_drawn_together():
+    X = np.repeat([[-1.0], [0.0], [1.0]], SIZE // 3, axis=0)
+    y = (np.arange(SIZE) % 4 < 1 + X[:, 0]).astype(int)
+    groups = np.arange(SIZE) % 2
+    rule = ff.RandomizedThreshold(FrozenEstimator(LogisticRegression().fit(X, y)), width=1.0)
+    rule.set_params(rate=0.25).fit(X, y, sensitive_features=groups)
+    with pytest.warns(UserWarning, match="ids="):
+        rule.predict(X, sensitive_features=groups)
+    rule.predict(X, sensitive_features=groups, ids=np.arange(SIZE))
+    for ids in (np.arange(SIZE).astype(str), np.arange(3)):
+        with pytest.raises(InputError):
+            rule.predict(X, sensitive_features=groups, ids=ids)
+
+
+def test_weights_are_not_dropped_where_metadata_is_routed():
+    X, weight = FRAME[["income"]].to_numpy(), np.linspace(1, 2, SIZE)
+    with sklearn.config_context(enable_metadata_routing=True):
+        for inner in (LogisticRegression(), make_pipeline(LogisticRegression())):
+            with pytest.raises(ConfigError, match="set_fit_request"):
+                ff.GroupThresholds(inner, cv=2).fit(
+                    X, Y, sensitive_features=SEX, sample_weight=weight
+                )
+        for takes in (True, False):
+            inner = LogisticRegression().set_fit_request(sample_weight=takes)
+            rule = ff.GroupThresholds(inner, cv=2)
+            rule.fit(X, Y, sensitive_features=SEX, sample_weight=weight)
+            alone = LogisticRegression().fit(X, Y, sample_weight=weight if takes else None)
+            np.testing.assert_array_equal(rule.estimator_.coef_, alone.coef_)
+
+
+class Wrapper:
+    """What a runtime of other models is made to look like."""
+
+    classes_ = np.array(["default", "repaid"])
+
+    def predict_proba(self, X):
+        chance = 1 / (1 + np.exp(-np.asarray(X)[:, 0]))
+        return np.column_stack([1 - chance, chance])
+
+
+def test_what_only_predicts_is_taken_as_it_is():
+    X = FRAME[["income"]].to_numpy()
+    for inner in (Wrapper(), KNeighborsClassifier().fit(X, Y)):
+        rule = ff.GroupThresholds(inner, prefit=True, bound=np.float32(0.1), flip=np.False_)
+        rule.fit(X, Y, sensitive_features=SEX, sample_weight=np.linspace(1, 2, SIZE))
+        assert np.mean(rule.predict(X, sensitive_features=SEX, ids=np.arange(SIZE)) == Y) > 0.6
+
+
+def test_numbers_of_numpy_are_saved(tmp_path):
+    rule = ff.GroupThresholds(bound=np.int64(0), flip=np.True_, random_state=np.int64(1))
+    score = np.linspace(0, 1, SIZE)
+    with pytest.raises(UnfittedError):
+        rule.save(tmp_path / "none")
+    rule.fit(score, Y, sensitive_features=SEX)
+    back = ff.load_model(rule.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(
+        *(each.predict_proba(score, sensitive_features=SEX) for each in (rule, back))
+    )
+
+
+@pytest.mark.parametrize("scale", ["probability", "points"])
+def test_two_columns_are_no_scores(scale):
+    both = Wrapper().predict_proba(FRAME[["income"]])
+    with pytest.raises(FairfrontierError, match="estimator="):
+        ff.GroupThresholds(scale=scale).fit(both, Y, sensitive_features=SEX)
+
+
+def test_tables_of_arrow_are_asked_for_their_groups():
+    table = pa.Table.from_pandas(FRAME[["income", "sex"]])
+    rule = ff.GroupThresholds(bound=0.1).fit(np.linspace(0, 1, SIZE), Y, sensitive_features=SEX)
+    with pytest.raises(FairfrontierError):
+        rule.predict(table)
