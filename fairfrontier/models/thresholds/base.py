@@ -321,6 +321,8 @@ class PostProcessor(Classifier):
         """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
         if len(split.feature_names) != 1:
             return f"{self.name} decides from scores: put it behind a method, as then: {self.name}."
+        if self.pos_label not in (None, 1):
+            return f"pos_label is {self.pos_label!r}, and scores of a split are of its class 1."
         return super(Classifier, self).supports(split)
 
     def predict(  # type: ignore[override]

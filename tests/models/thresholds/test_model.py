@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from fairfrontier import create, evaluate, load, post_process
+from fairfrontier import create, evaluate, load, load_model, post_process
 from fairfrontier.models.prediction import predict_part
 from fairfrontier.models.thresholds.model import fit_processor
 from fairfrontier.prepare.split import Split, Variant
@@ -53,7 +53,7 @@ def test_any_model_is_post_processed(model, split, method):
         assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_model_may_name_the_classes_otherwise(model, split):
+def test_a_model_may_name_the_classes_otherwise(model, split, tmp_path):
     named = clone(model).fit(split.train.X, np.where(split.train.y == 1, "yes", "no"))
     part = split.test
     decided = [
@@ -63,6 +63,13 @@ def test_a_model_may_name_the_classes_otherwise(model, split):
         for each in (named, model)
     ]
     np.testing.assert_array_equal(*decided)
+    back = load_model(
+        post_process(named, split, "group_thresholds", attributes="origin").save(tmp_path / "rule")
+    )
+    given = {"sensitive_features": part.groups, "ids": part.ids}
+    np.testing.assert_array_equal(back.predict(part.X, **given), decided[0])
+    with pytest.raises(ConfigError, match="pos_label"):
+        post_process(model, split, "group_thresholds", attributes="origin", pos_label=0)
 
 
 def test_groups_without_calibration_rows_are_refused_or_pooled(model, split):
