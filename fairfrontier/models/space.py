@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import ParameterSampler
 
 from fairfrontier.runtime.errors import ConfigError
 
@@ -62,6 +61,8 @@ class Sampler:
         if self._study is not None:
             trial = self._study.ask(self._space)
             return trial, dict(trial.params)
+        from sklearn.model_selection import ParameterSampler
+
         return None, dict(next(iter(ParameterSampler(self._space, 1, random_state=self._draws))))
 
     def tell(self, proposal: Any, value: float | None) -> None:

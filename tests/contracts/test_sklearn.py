@@ -59,7 +59,6 @@ BEHIND = {
 
 # Checks that a method fails, with the reason.
 TRAIN, WEIGHT = "check_classifiers_train", "check_sample_weight_equivalence_on_dense_data"
-ALIKE = ("check_dtype_object", "check_estimators_empty_data_messages")
 DRAWN_ROWS = {WEIGHT: "weights act on rows that are drawn, and a repeated row is another draw"}
 DRAWN_DECISIONS = {TRAIN: "decisions are drawn, and predict_proba is their probability"}
 ONE_SIDE = "the check's targets are all on one side of the threshold between the classes"
@@ -214,8 +213,6 @@ def make_estimators() -> list[Estimator]:
 
 def expect(estimator: Estimator) -> dict[str, str]:
     """Return the checks that a method is known to fail, with the reason."""
-    if estimator.name == "linear_post" and estimator.estimator is not None:
-        return dict.fromkeys(ALIKE, "groups that are made of such rows are all alike")
     return dict(FAILING.get(estimator.name, {}))
 
 

@@ -233,6 +233,10 @@ def test_budget_buys_consistency():
     assert (models[1].predict(split.test.X) == split.test.y).mean() > 0.6
 
 
+class Stranger(DecisionTreeRegressor):
+    """A learner of a type that nobody trusts."""
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_every_named_learner_is_kept(learner, tmp_path):
     model = fit(learner=learner, n_estimators=2)
@@ -249,9 +253,8 @@ def test_an_object_is_kept_where_its_types_are_trusted(tmp_path):
     loaded = FairBoosting.load(model.save(tmp_path / "model"), trusted=trusted)
     assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
     assert loaded.learner.steps[1][1].max_depth == 2
-    stranger = fit(learner=xgboost.XGBRegressor(n_estimators=1, n_jobs=1), n_estimators=1)
-    folder = stranger.save(tmp_path / "stranger")
-    with pytest.raises(StoreError, match=r"xgboost\.core\.Booster"):
+    folder = fit(learner=Stranger(), n_estimators=1).save(tmp_path / "stranger")
+    with pytest.raises(StoreError, match="Stranger"):
         FairBoosting.load(folder, trusted=trusted)
 
 
