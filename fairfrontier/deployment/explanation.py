@@ -169,7 +169,7 @@ def _weigh(model: Any) -> float:
         return sum(map(_weigh, parts))
     # Neighbours are looked for among all training rows.
     near = getattr(model, "rows_", np.empty(0)).size / NUMBERS_A_TREE
-    return max(near, float(getattr(model, "n_estimators", 1)), LEAST_TREES)
+    return max(near, float(getattr(model, "n_estimators", None) or 1), LEAST_TREES)
 
 
 def _add_up(values: np.ndarray, spans: Sequence[Sequence[slice]]) -> np.ndarray:

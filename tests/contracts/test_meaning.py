@@ -49,7 +49,7 @@ class Meaning:
         self.case, self.config = case, case.config
         self.source: Config = case.config["source"]
         self.features, self.groups = (self.config.get(each, {}) for each in ("features", "groups"))
-        self.marks = [] if case.typed else self.source.get("missing", MARKS)
+        self.marks = self.source.get("missing", MARKS)
         self.marked = [float(mark) for mark in self.marks if CODE.fullmatch(str(mark))]
         self.names = functools.cache(self.group_names)
         self.number = functools.cache(self.read_number)
@@ -67,10 +67,9 @@ class Meaning:
 
     def text(self, cell: str) -> str | None:
         """Return a cell of text as a number or level is read from it, None where it is missing."""
-        if not self.case.typed:
-            cell = cell if self.case.quoted else cell.lstrip(" ")
-            if {cell, cell.rstrip(" ")} & {"", *map(str, self.marks)}:
-                return None
+        cell = cell if self.case.typed or self.case.quoted else cell.lstrip(" ")
+        if {cell, cell.rstrip(" ")} & {"", *map(str, self.marks)}:
+            return None
         return self.point(cell.strip())
 
     def read_number(self, column: str, row: int) -> float:
