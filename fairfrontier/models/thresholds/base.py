@@ -226,10 +226,11 @@ class PostProcessor(Classifier):
     def _stand_behind(self, model: Any, label: Any = None) -> None:
         """Let a model give the scores, of whose labels ``label`` is the favourable one."""
         known = choose_response(model, name_estimator(model)) == "predict_proba"
-        if known != (self.scale_ == "probability"):
+        scale = vars(self).get("scale_", self.scale)
+        if known != (scale == "probability"):
             read = "probabilities" if known else "a decision function"
             raise ConfigError(
-                f"{self.name} was fitted on scores as {self.scale_}, and of "
+                f"{self.name} was fitted on scores as {scale}, and of "
                 f"{type(unfreeze(model)).__name__} it would read {read}.",
                 "Fit it on what predict_proba gives, or else decision_function.",
             )
