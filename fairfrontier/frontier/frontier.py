@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.sparse import issparse
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
-from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
 from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -33,6 +33,7 @@ from fairfrontier.frontier.training import (
     measure_objective,
 )
 from fairfrontier.metrics.statistic.interval import CONFIDENCE
+from fairfrontier.metrics.statistic.rate import NAMES, aggregate, count_cells, tabulate_rates
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.base import explaining, unit_weight
 from fairfrontier.models.group import Codes, SensitiveFeatures, frame_features, number_cells
@@ -68,6 +69,8 @@ MEASURES = (
     "tnr",
     "gap_max",
 )
+# The rates that criteria compare.
+COMPARED = [NAMES.index(rate) for rate in ("selection_rate", "tpr", "fpr")]
 NAMED = ["method", "setting"]
 THRESHOLDS = "thresholds by"
 # Of the validation rows: each is decided by rules of the other folds while candidates are compared.
@@ -269,9 +272,9 @@ class Frontier(BaseEstimator):
                 "Give bounds and criteria that they take.",
             )
         decided = [each for trial in trained for each in self._list_rules(trial, scored)]
-        found, self._tried = self._sift(decided, scored), len(decided)
-        self.candidates_ = tuple(candidate for candidate, _, _ in found)
         part = self._make_part("validation", scored, self.parts_["validation"])
+        found, self._tried = self._sift(decided, part), len(decided)
+        self.candidates_ = tuple(candidate for candidate, _, _ in found)
         self._validation = pd.concat(
             [self._tabulate(*each, part) for each in found], ignore_index=True
         )
@@ -483,10 +486,11 @@ class Frontier(BaseEstimator):
             train, held_out = self._share_out(rows, table.y, cv)
             self.parts_ = {"train": train, "validation": held_out, "test": test}
             return self._fold(table, [(train, held_out)]), None
-        if isinstance(cv, int):
-            cv = StratifiedKFold(cv, shuffle=True, random_state=self.random_state)
         self.parts_ = {"train": rows, "validation": rows, "test": test}
         with explaining():
+            if isinstance(cv, numbers.Integral):
+                cv = StratifiedKFold(int(cv), shuffle=True, random_state=self.random_state)
+            cv = check_cv(cv)
             splits = [
                 (rows[one], rows[other])
                 for one, other in cv.split(np.zeros(len(rows)), table.y[rows])
@@ -601,15 +605,15 @@ class Frontier(BaseEstimator):
         return decision
 
     def _sift(
-        self, decided: Sequence[tuple[Candidate, np.ndarray, np.ndarray]], rows: Table
+        self, decided: Sequence[tuple[Candidate, np.ndarray, np.ndarray]], part: Part
     ) -> list[tuple[Candidate, np.ndarray, np.ndarray]]:
         """Return those that none beats in the objective and a gap, and members at their cuts."""
         values = [
-            measure_objective(decision, rows.y, rows.weight, self.objective)
+            measure_objective(decision, part.y, part.weight, self.objective)
             for _, _, decision in decided
         ]
         kept = np.array([not candidate.setting for candidate, _, _ in decided])
-        gaps = np.array([count_gaps(decision, rows, self.minimum) for _, _, decision in decided])
+        gaps = np.array([list_gaps(*each[1:], part, self.minimum) for each in decided])
         for gap in gaps.T:
             kept |= find_pareto(np.column_stack([values, -gap]))
         return [each for each, chosen in zip(decided, kept, strict=True) if chosen]
@@ -763,23 +767,11 @@ def name_objective(objective: Objective) -> str:
     return str(objective)
 
 
-def count_gaps(decision: np.ndarray, rows: Table, minimum: int) -> list[float]:
-    """Return the largest differences of selection, true and false positive rates, by attribute.
-
-    After these three the larger of the last two; groups of fewer rows are left out.
-    """
+def list_gaps(score: np.ndarray, decision: np.ndarray, part: Part, minimum: int) -> list[float]:
+    """Return, by attribute, the differences that criteria bound, without groups of few rows."""
+    cells = count_cells(Prediction(score, decision), part)
     gaps: list[float] = []
-    for code in rows.codes.T:
-        cell = 2 * code + rows.y
-        size = 2 * (int(code.max()) + 1)
-        mass = np.bincount(cell, rows.weight, minlength=size).reshape(-1, 2)
-        chosen = np.bincount(cell, rows.weight * decision, minlength=size).reshape(-1, 2)
-        count = np.bincount(cell, minlength=size).reshape(-1, 2)
-        with np.errstate(invalid="ignore"):
-            selected = chosen.sum(axis=1) / mass.sum(axis=1)
-            rates = np.column_stack([selected, (chosen / mass)[:, ::-1]])
-        few = np.column_stack([count.sum(axis=1), count[:, ::-1]]) < minimum
-        rates[few] = np.nan
-        own = np.fmax.reduce(rates, axis=0) - np.fmin.reduce(rates, axis=0)
-        gaps += [*own.tolist(), float(np.fmax(own[1], own[2]))]
+    for attribute in part.attributes:
+        made = aggregate(tabulate_rates(cells[attribute], minimum))
+        gaps += [*made["difference"][COMPARED].tolist(), float(made["gap_max"])]
     return gaps

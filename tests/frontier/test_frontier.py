@@ -353,6 +353,7 @@ def test_weights_count_rows_twice():
         (["gbdt"], Y == "repaid", {"bounds": (5,)}, ConfigError, "bounds"),
         (["gbdt"], Y == "repaid", {"n_jobs": 0}, ConfigError, "n_jobs"),
         (["gbdt"], Y == "repaid", {"cv": {"train": [N]}}, ConfigError, "cv"),
+        (["gbdt"], Y == "repaid", {"cv": np.int64(1)}, InputError, "n_splits"),
         ([("plain", Ridge())], Y == "repaid", {}, FairfrontierError, "plain"),
         ([("plain", LogisticRegression())], Y == "repaid", {}, DataError, "plain"),
     ],
