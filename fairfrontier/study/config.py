@@ -622,10 +622,11 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
         for group in dataset.groups:
             rows[f"fair_regression {group}"] = {"method": "fair_regression", "attribute": group}
         return rows
-    rows = {"linear": {}, "random_forest": {}}
-    if dataset.label.task == "binary":
-        rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
-        for group in dataset.groups:
+    rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
+    for group in dataset.groups:
+        if dataset.label.task == "multiclass":
+            rows[f"reweigh {group}"] = {"method": "reweigh", "attribute": group}
+        else:
             for name, criterion in CRITERIA.items():
                 rule = {"method": "group_thresholds", "criterion": criterion, "attributes": group}
                 rows[f"{name} {group}"] = {"method": BEST, "then": {**rule, **RULE}}

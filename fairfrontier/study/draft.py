@@ -60,6 +60,8 @@ def write_study(draft: DatasetDraft, dataset: DatasetConfig, *, named: bool) -> 
         rare = draft.rare is not None and draft.rare < BALANCED
         objective = "balanced_accuracy" if rare else "accuracy"
         remark = "or f1, auc, {costs: {false_positive: 1, false_negative: 5}}, ..."
+        if dataset.label.task == "multiclass":
+            remark = "or balanced_accuracy" if objective == "accuracy" else "or accuracy"
         if rare:
             remark = f"one class has {draft.rare:.0%} of the rows; {remark}"
     lines += write_remark(f"objective: {objective}", remark)

@@ -79,7 +79,6 @@ FAILING: Mapping[str, Mapping[str, str]] = {
     "random_forest": DRAWN_ROWS,
     "randomized_threshold": DRAWN_DECISIONS,
     "threshold_descent": DRAWN_DECISIONS,
-    "reweigh": {WEIGHT: "weights move the quantiles at which features are cut"},
     "sensei": DRAWN_ROWS,
     "sensr": DRAWN_ROWS,
 }

@@ -94,4 +94,6 @@ def test_several_classes_are_learnt_by_methods_that_learn_them(home):
     label = "label: {column: outcome, positive: repaid, favourable: repaid}"
     several = path.read_text().replace(label, "label: {column: job, task: multiclass}")
     path.write_text(several.replace("[region, job]", "[region]"))
-    assert list(read(home, "dataset: loans\n").methods) == ["linear", "random_forest"]
+    rows = read(home, "dataset: loans\n").methods
+    assert list(rows)[:4] == ["linear", "gbdt", "random_forest", "ensemble"]
+    assert {row.method for name, row in rows.items() if " " in name} == {"reweigh"}

@@ -13,6 +13,7 @@ from fairfrontier.models.base import Classifier, Estimator
 from fairfrontier.models.objective import RANKED, Objective, read_costs, weigh_classes
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import METHODS, create, method
+from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.errors import ConfigError
 
 # How many of the settings that a search tried make an ensemble.
@@ -91,7 +92,7 @@ class Ensemble(Classifier):
     Parameters
     ----------
     learner : str
-        A registered method for two classes that needs rows, labels and weights alone: ``gbdt``,
+        A registered method of classes that needs rows, labels and weights alone: ``gbdt``,
         ``linear``, ``random_forest``, ``nn`` and so on.
     settings : sequence of mappings
         The parameters of each member that differ from the learner's defaults. In a study's YAML the
@@ -117,6 +118,7 @@ class Ensemble(Classifier):
     ICML 2004, whose selection this simplifies to the best few.
     """
 
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     takes_missing: ClassVar[bool] = True
     weights_are_counts: ClassVar[bool] = False
     learner_parameter: ClassVar[str | None] = "learner"
@@ -144,7 +146,7 @@ class Ensemble(Classifier):
             self._make_member(position).check()
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Fit the members on rows X with labels y of two classes.
+        """Fit the members on rows X with labels y.
 
         ConfigError is raised for invalid parameters, an unknown learner, or one that needs more
         than rows, labels and weights.
@@ -167,14 +169,18 @@ class Ensemble(Classifier):
         ensemble.n_features_in_ = classifiers[0].n_features_in_
         return ensemble
 
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        return super().supports(split) or self._make_member(0).supports(split)
+
     def _make_member(self, position: int) -> Any:
         served = weigh_classes(self.objective, METHODS.find(self.learner))
         return make_learner(self, {**served, **self.settings[position]})
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return the means of the members' probabilities, float64, shape (n_samples, 2)."""
+        """Return the means of the members' probabilities, float64, shape (n_samples, n_classes)."""
         rows = self.validate_rows(X)
-        total = np.zeros((len(rows), 2))
+        total = np.zeros((len(rows), self.classes_.size))
         for classifier in self.classifiers_:
             total += classifier.predict_proba(rows)
         return total / len(self.classifiers_)

@@ -30,7 +30,7 @@ from fairfrontier.models.tree.boosting import (
     positive_weight,
     tree_parameters,
 )
-from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.cluster.executor import (
     Block,
     Rows,
@@ -365,6 +365,7 @@ class FairGBM(BoostedTrees):
     classifiers for fairness metrics and other data-dependent constraints. ICML 2019.
     """
 
+    task: ClassVar[frozenset[Task]] = frozenset({"binary"})
     constrains_decisions: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ("cells", "multiplier")
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)

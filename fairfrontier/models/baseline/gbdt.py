@@ -26,7 +26,7 @@ OBJECTIVES = {"square": "reg:squarederror", "logistic": "binary:logistic"}
 
 @method("gbdt")
 class GBDT(BoostedTrees):
-    """Gradient-boosted decision trees on the logistic loss.
+    """Gradient-boosted decision trees on the logistic loss, of several classes the softmax's.
 
     Parameters are those of `BoostedTrees`.
 
@@ -49,7 +49,7 @@ class GBDT(BoostedTrees):
         sample_weight: np.ndarray | None = None,
         client: Client | None = None,
     ) -> Self:
-        """Boost ``n_estimators`` trees on rows X, an array or Dask array, of two classes."""
+        """Boost ``n_estimators`` trees on rows X, an array or Dask array, with labels y."""
         X, codes, weight, _ = self.read_training(X, y, sample_weight, client=client)
         return self._classify(X, codes, weight, client)
 

@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from fairfrontier.models.base import Classifier, Estimator
 from fairfrontier.models.persistence import State
+from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
+from fairfrontier.runtime.errors import ConfigError
 
 TREE_METHODS = ("hist", "exact", "approx")
 # Parameters that are XGBoost's by the same name.
@@ -36,6 +38,44 @@ def positive_weight(scale: PositiveWeight, y: np.ndarray, weight: np.ndarray) ->
         return float(scale)
     zeros, ones = (float(weight[y == label].sum()) for label in (0, 1))
     return zeros / ones if min(zeros, ones) > 0 else 1.0
+
+
+def balance_classes(y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return factors that give every class the weight of the first one, float64 (n_classes,).
+
+    A class without rows keeps 1.
+    """
+    total = np.bincount(y, weights=weight, minlength=n_classes)
+    factor = np.ones(n_classes)
+    present = total > 0
+    factor[present] = total[present][0] / total[present]
+    return factor
+
+
+def scale_classes(model: Any, y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the factor on every class's weights by ``scale_pos_weight``, float64 (n_classes,).
+
+    ConfigError is raised for a factor on class 1 where there are more than two classes.
+    """
+    scale = model.scale_pos_weight
+    if n_classes == 2:
+        return np.array([1.0, positive_weight(scale, y, weight)])
+    if scale == "balanced":
+        return balance_classes(y, weight, n_classes)
+    if scale != 1:
+        raise ConfigError(
+            f"scale_pos_weight is {scale!r}, but there are {n_classes} classes and no positive "
+            "one.",
+            "Give balanced or 1.",
+        )
+    return np.ones(n_classes)
+
+
+def refuse_scale(model: Any, split: Split) -> str | None:
+    """Return why ``scale_pos_weight`` does not suit a split of several classes, or None."""
+    if split.task == "multiclass" and model.scale_pos_weight not in (1, "balanced"):
+        return f"{model.name}'s scale_pos_weight beyond two classes is balanced or 1."
+    return None
 
 
 def tree_parameters(model: Any, **further: Any) -> dict[str, Any]:
@@ -125,8 +165,12 @@ def predict_margins(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.
 
 
 def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Return class probabilities, float64, shape (n_samples, 2)."""
-    positive = expit(predict_margins(booster, X, n_jobs))
+    """Return class probabilities, float64, shape (n_samples, n_classes)."""
+    margin = predict_margins(booster, X, n_jobs)
+    if margin.ndim == 2:
+        probability: np.ndarray = softmax(margin, axis=1)
+        return probability
+    positive = expit(margin)
     return np.stack([1.0 - positive, positive], axis=1)
 
 
@@ -245,12 +289,16 @@ class TreesOfBlocks(Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BoostedTrees(TreesOfBlocks, Classifier):
-    """Base of the methods that boost two classes, on weighted or transformed rows.
+    """Base of the methods that boost classes, on weighted or transformed rows.
+
+    With K > 2 classes a round has K trees, one for each margin of the softmax, and a ``base_score``
+    starts all classes alike.
 
     Parameters
     ----------
     scale_pos_weight : float or "balanced"
-        Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
+        Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1, and
+        of several classes, which have no factor else, gives every one the same weight.
     **parameters
         Those of `TreesOfBlocks`.
 
@@ -260,17 +308,27 @@ class BoostedTrees(TreesOfBlocks, Classifier):
         The trees.
     """
 
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     plain: ClassVar[str] = "gbdt"
 
     scale_pos_weight: PositiveWeight = 1.0
 
     def _classify(self, X: Any, codes: np.ndarray, weight: np.ndarray, client: Any) -> Self:
-        """Boost on validated rows with codes 0 and 1."""
+        """Boost on validated rows with codes 0, …, K − 1."""
         self.check()
+        n_classes = self.classes_.size
+        if n_classes > 2:
+            weight = weight * scale_classes(self, codes, weight, n_classes)[codes]
+            several = {"objective": "multi:softprob", "num_class": n_classes}
+            return self._boost(X, codes, weight, client, **several)
         factor = positive_weight(self.scale_pos_weight, codes, weight)
         return self._boost(X, codes, weight, client, scale_pos_weight=factor)
 
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        return super().supports(split) or refuse_scale(self, split)
+
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities, float64, shape (n_samples, 2)."""
+        """Return class probabilities, float64, shape (n_samples, n_classes)."""
         rows = self._project(self.validate_rows(X))
         return probabilities(self.booster_, rows, self.n_jobs)

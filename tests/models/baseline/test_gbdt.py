@@ -23,6 +23,28 @@ def test_gbdt_is_xgboost():
     assert model.predict_proba(split.test.X)[:, 1] == pytest.approx(expected, abs=1e-6)
 
 
+def test_several_classes_are_xgboosts_softmax_and_may_weigh_the_same(tmp_path):
+    split = make_split(400)
+    X = split.train.X
+    y = np.digitize(X[:, 0] + X[:, 1], [-1.0, 1.5])
+    names = np.array(["low", "middle", "top"])
+    model = GBDT(n_estimators=7).fit(X, names[y])
+    native = {"objective": "multi:softprob", "num_class": 3, "nthread": 1}
+    plain = xgboost.train(native, xgboost.DMatrix(X, y), 7)
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba, plain.predict(xgboost.DMatrix(X)), atol=1e-6)
+    np.testing.assert_array_equal(model.predict(X), names[proba.argmax(axis=1)])
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(GBDT.load(tmp_path / "model").predict_proba(X), proba)
+    # One leaf with equal class weights predicts a third of each.
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    stump = {"max_depth": 1, "min_child_weight": 1e9, "n_estimators": 200, "reg_lambda": 0.0}
+    equal = GBDT(scale_pos_weight="balanced", **stump).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(equal.predict_proba(X), 1 / 3, atol=1e-3)
+    with pytest.raises(ConfigError, match="balanced or 1"):
+        GBDT(scale_pos_weight=2.0).fit(X, y)
+
+
 def make_rows(n=200, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 2, size=(n, 2)).astype(float)

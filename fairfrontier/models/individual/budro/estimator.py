@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
-from scipy.special import softmax
 
 from fairfrontier.models.base import Classifier
 from fairfrontier.models.individual.budro.round import (
@@ -19,7 +18,6 @@ from fairfrontier.models.individual.budro.round import (
     boost,
     check_rows,
     embed,
-    scale_classes,
 )
 from fairfrontier.models.individual.budro.solver import check_transport
 from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS
@@ -29,8 +27,9 @@ from fairfrontier.models.stopping import Watch, check_stopping, watch
 from fairfrontier.models.tree.boosting import (
     PositiveWeight,
     check_trees,
-    predict_margins,
     probabilities,
+    refuse_scale,
+    scale_classes,
 )
 from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.runtime.cluster.executor import Rows, fit_rows, is_collection
@@ -282,18 +281,11 @@ class BuDRO(Classifier):
         rows = len(split.train.y)
         if self.solver == "linear_program" and rows > LARGEST:
             return f"Budro's linear programme takes {LARGEST} rows, not {rows}."
-        if split.task == "multiclass" and self.scale_pos_weight not in (1, "balanced"):
-            return "Budro's scale_pos_weight beyond two classes is balanced or 1."
-        return super().supports(split)
+        return super().supports(split) or refuse_scale(self, split)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        X = self.validate_rows(X)
-        if self.classes_.size == 2:
-            return probabilities(self.booster_, X, self.n_jobs)
-        margin = predict_margins(self.booster_, X, self.n_jobs)
-        probability: np.ndarray = softmax(margin, axis=1)
-        return probability
+        return probabilities(self.booster_, self.validate_rows(X), self.n_jobs)
 
     def get_state(self) -> State:
         """Return the trees and the history."""

@@ -27,7 +27,6 @@ from fairfrontier.models.individual.budro.shared import (
 )
 from fairfrontier.models.individual.budro.solver import (
     WorstCases,
-    balance_classes,
     boost_step,
     evaluate_losses,
     predict_margin,
@@ -37,12 +36,12 @@ from fairfrontier.models.stopping import Watch
 from fairfrontier.models.tree.boosting import (
     Batches,
     PositiveWeight,
-    positive_weight,
+    scale_classes,
     tree_parameters,
 )
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.cluster.executor import Block, Rows, add_up, hold, open_rows
-from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError, InputError
+from fairfrontier.runtime.errors import ClusterError, DataError, InputError
 from fairfrontier.similarity.fair_metric import FairMetric
 
 # Seconds that one request to workers for rounds takes, about; an interrupt waits so long.
@@ -452,26 +451,3 @@ def _predict_rounds(block: Block, raw: bytes, first: int, last: int, n_jobs: int
             for count in range(first, last)
         ]
     )
-
-
-def scale_classes(
-    setting: BoostingSetting, y: np.ndarray, weight: np.ndarray, n_classes: int
-) -> np.ndarray:
-    """Return the factor on every class's weights, float64 (n_classes,).
-
-    Raises
-    ------
-    ConfigError
-        For a factor on class 1 where there are more than two classes.
-    """
-    if n_classes == 2:
-        return np.array([1.0, positive_weight(setting.scale_pos_weight, y, weight)])
-    if setting.scale_pos_weight == "balanced":
-        return balance_classes(y, weight, n_classes)
-    if setting.scale_pos_weight != 1:
-        raise ConfigError(
-            f"scale_pos_weight is {setting.scale_pos_weight!r}, but there are {n_classes} classes "
-            "and no positive one.",
-            "Give balanced or 1.",
-        )
-    return np.ones(n_classes)

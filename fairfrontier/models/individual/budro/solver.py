@@ -30,18 +30,6 @@ def evaluate_losses(margin: np.ndarray) -> np.ndarray:
     return loss
 
 
-def balance_classes(y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return factors that give every class the weight of the first one, float64 (n_classes,).
-
-    A class without rows keeps 1.
-    """
-    total = np.bincount(y, weights=weight, minlength=n_classes)
-    factor = np.ones(n_classes)
-    present = total > 0
-    factor[present] = total[present][0] / total[present]
-    return factor
-
-
 def predict_margin(booster: xgboost.Booster, data: xgboost.DMatrix) -> np.ndarray:
     """Return the margins of the training rows, float64."""
     margin = booster.predict(data, output_margin=True, training=True)

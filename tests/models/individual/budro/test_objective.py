@@ -2,12 +2,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from fairfrontier.models.individual.budro.solver import (
-    balance_classes,
-    boost_step,
-    evaluate_losses,
-    predict_margin,
-)
+from fairfrontier.models.individual.budro.solver import boost_step, evaluate_losses, predict_margin
+from fairfrontier.models.tree.boosting import balance_classes
 
 TREE = {
     "max_depth": 4,
