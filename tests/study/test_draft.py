@@ -144,3 +144,12 @@ def test_a_table_of_hostile_cells_is_answered(tmp_path):
         table[f"c{place}"] = np.where(rng.random(300) < 0.5, cell, "plain")
     draft = init(table, label="outcome", protected=["origin"], out=tmp_path)
     assert study_of(draft, tmp_path)
+
+
+def test_a_study_of_several_classes_has_boosted_trees_and_no_costs(tmp_path):
+    table = make_table().dropna()
+    draft = init(table, label="job", protected=["origin"], name="jobs", out=tmp_path)
+    assert study_of(draft, tmp_path)
+    assert {"gbdt", "ensemble", "reweigh origin"} <= {*read_yaml(draft.study)["methods"]}
+    assert "costs" not in draft.study.read_text()
+    assert "favourable" not in read_yaml(draft.dataset)["label"]

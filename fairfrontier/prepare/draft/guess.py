@@ -178,7 +178,8 @@ def _describe(column: Column, options: DraftOptions, why: str) -> LabelDraft:
         column.name,
         "multiclass",
         {"task": "multiclass"},
-        f"{levels} classes; --positive LEVEL makes two of them",
+        f"{levels} classes; --positive LEVEL makes two of them, "
+        "favourable: LEVEL says which is good",
     )
 
 

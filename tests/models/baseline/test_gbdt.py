@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pytest
 import xgboost
@@ -36,6 +37,8 @@ def test_several_classes_are_xgboosts_softmax_and_may_weigh_the_same(tmp_path):
     np.testing.assert_array_equal(model.predict(X), names[proba.argmax(axis=1)])
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(GBDT.load(tmp_path / "model").predict_proba(X), proba)
+    blocks = GBDT(n_estimators=7).fit(da.from_array(X, chunks=(150, -1)), y)
+    np.testing.assert_allclose(blocks.predict_proba(X), proba, atol=1e-6)
     # One leaf with equal class weights predicts a third of each.
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     stump = {"max_depth": 1, "min_child_weight": 1e9, "n_estimators": 200, "reg_lambda": 0.0}
