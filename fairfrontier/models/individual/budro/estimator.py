@@ -285,7 +285,8 @@ class BuDRO(Classifier):
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        return probabilities(self.booster_, self.validate_rows(X), self.n_jobs)
+        rows = self.validate_rows(X)
+        return probabilities(self.booster_, rows, self.n_jobs)
 
     def get_state(self) -> State:
         """Return the trees and the history."""
