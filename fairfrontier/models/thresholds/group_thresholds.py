@@ -23,17 +23,20 @@ R. DerSimonian, N. Laird. Meta-analysis in clinical trials. Controlled Clinical 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.models.base import training_weight
-from fairfrontier.models.group import Attributes
+from fairfrontier.models.base import FEATURES, TrainingWarning, training_weight
+from fairfrontier.models.group import Attributes, choose_columns
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import PostProcessor, is_number
+from fairfrontier.models.thresholds.bound import RATES, Bound, pool_strata, read_bound
+from fairfrontier.models.thresholds.bounded import Problem, solve_bounds
 from fairfrontier.models.thresholds.calibration import smooth_labels
 from fairfrontier.models.thresholds.curve import (
     BOUNDED,
@@ -42,21 +45,26 @@ from fairfrontier.models.thresholds.curve import (
     Objective,
     build_curves,
     make_curve,
+    weigh_objective,
 )
 from fairfrontier.models.thresholds.programme import (
     GroupSolution,
     apply_rule,
+    draw_rule,
     find_rates,
     measure_gap,
     pool_groups,
     solve_curves,
 )
 from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule, Scale
+from fairfrontier.runtime.errors import ConfigError
 
 # Scores of the parent at which a pooled curve has a point, beside the group's own.
 GRID = 1000
 # Cuts that choose no more, as a share of a group's weight, are left out.
 LEAST = 1e-12
+# The gap to the dual value that counts as closed under bounds, of an objective up to 1.
+CONVERGED = 1e-5
 
 
 def pool_curves(
@@ -198,6 +206,16 @@ def _total(curve: Curve) -> np.ndarray:
 
 
 COSTS = {"false_positive", "false_negative"}
+# Parameters of a criterion, which bounds replace.
+SINGLE: Mapping[str, Any] = {
+    "criterion": "parity",
+    "bound": 0.0,
+    "randomized": True,
+    "no_harm": False,
+    "pool_below": 0,
+    "flip": False,
+    "unseen": "refuse",
+}
 
 
 @method("group_thresholds")
@@ -228,6 +246,11 @@ class GroupThresholds(PostProcessor):
         rate; ``equalized_odds``, both of these; ``average_odds``, the mean of their differences.
     bound : float
         Largest difference between two groups, ≥ 0; 0 for equal rates.
+    bounds : sequence of str, optional
+        In place of ``criterion`` and ``bound``, any bounds on rates in words, all of which hold at
+        once: see `fairfrontier.models.thresholds.bound`. The groups are then the crosses of the
+        attributes and strata that they name. Strata with fewer than ten rows of a group are pooled.
+        Thresholds may be drawn, and the objective is not f1.
     randomized : bool
         Whether a threshold may be drawn. Without, every group has one threshold: the best ones for
         the criteria on one rate, and for odds where ``converged`` in ``result_`` is true; else the
@@ -260,12 +283,17 @@ class GroupThresholds(PostProcessor):
         reached, ``rates`` (selection, true and false positive rate of each group, None where there
         are none), ``rows`` of each group, whether no rule of the kind is better (``converged``),
         and by how much each group is ``pooled``, from 0 to 1. With pooled groups all but ``gap``
-        and ``rates`` are of the pooled rates.
+        and ``rates`` are of the pooled rates. With ``bounds`` also each of them with the value
+        that it bounds, and the ``strata`` that were pooled; ``gap`` is then by how much the bound
+        is passed that is passed most, 0 up to rounding.
 
     Raises
     ------
     InputError
         From ``fit``, when the criterion's rate is 0/0 in a group: its rows are of one class.
+    UnattainableError
+        From ``fit``, when no rule keeps all ``bounds``; it names those that contradict each other,
+        and by how much all would have to give way.
 
     Notes
     -----
@@ -292,6 +320,7 @@ class GroupThresholds(PostProcessor):
     objective: Objective = "accuracy"
     criterion: Criterion = "parity"
     bound: float = 0.0
+    bounds: Sequence[str] | None = None
     randomized: bool = True  # type: ignore[misc]  # the base's is of the class
     no_harm: bool = False
     labels: Literal["observed", "smoothed"] = "observed"
@@ -321,6 +350,14 @@ class GroupThresholds(PostProcessor):
         whole = isinstance(below, int | np.integer) and not isinstance(below, bool)
         self.require("pool_below", whole and bool(below >= 0), "a whole number from 0")
         self.require("unseen", self.unseen in ("refuse", "pooled"), "refuse or pooled")
+        if self.bounds is not None:
+            listed = isinstance(self.bounds, Sequence) and not isinstance(self.bounds, str)
+            self.require("bounds", listed and len(self.bounds) > 0, "a list of texts, or null")
+            self._read_bounds()
+            for name, default in SINGLE.items():
+                same = getattr(self, name) == default
+                self.require(name, same, f"{default!r} with bounds, which say what holds")
+            self.require("objective", self.objective != "f1", "another one with bounds")
 
     def _has_costs(self) -> bool:
         objective: Any = self.objective
@@ -371,6 +408,9 @@ class GroupThresholds(PostProcessor):
             return build_curves(signed, expected, cells[code], int(cells.max()) + 1, weight)
 
         curves, counts = build(np.arange(size)), np.bincount(code, minlength=size)
+        if self.bounds is not None:
+            self._keep_bounds(curves, counts)
+            return self
         levels = [np.unique(column, return_inverse=True)[1] for column in self.cells_.T]
         shared, pooled = pool_curves(curves, build, levels, counts, self.criterion, self.pool_below)
         solution = solve_curves(
@@ -412,6 +452,77 @@ class GroupThresholds(PostProcessor):
         }
         return self
 
+    def _read_bounds(self) -> list[Bound]:
+        return [read_bound(text) for text in self.bounds or ()]
+
+    def cross(self, groups: np.ndarray) -> np.ndarray:
+        """Return the columns of ``groups`` that make the groups: those that bounds name."""
+        read = self._read_bounds()
+        named = dict.fromkeys(name for each in read for name in each.attributes + each.strata)
+        if self.attributes is not None or not named:
+            return super().cross(groups)
+        known = getattr(groups, "names", ())
+        columns = [int(n) if n.isdecimal() and n not in known else n for n in named]
+        return choose_columns(groups, columns)  # type: ignore[arg-type]
+
+    def _keep_bounds(self, curves: Sequence[Curve], counts: np.ndarray) -> None:
+        """Set the best rule that keeps all bounds, and its facts."""
+        bounds, features = self._read_bounds(), vars(self).get(FEATURES)
+        given = features.names if features is not None else ()
+        described = [*self._describe_groups().values()]
+        levels = {
+            given[column] if given else str(column): np.array(
+                [str(described[column][code]) for code in self.cells_[:, k].tolist()]
+            )
+            for k, column in enumerate(self.columns)
+        }
+        for bound in bounds:
+            if lacking := [n for n in bound.attributes + bound.strata if n not in levels]:
+                raise ConfigError(
+                    f"{bound} names {lacking[0]!r}, and the attributes are {', '.join(levels)}.",
+                    "Name one of them, or leave out attributes.",
+                )
+        pooled = [pool_strata(bound, levels, counts) for bound in bounds]
+        problem = Problem(curves, bounds, [own for own, _ in pooled])
+        totals = problem.totals.sum(axis=0)
+        found = solve_bounds(problem, weigh_objective(self.objective, *totals))
+        values = problem.list_values(found.counts)
+        for bound, (own, _) in zip(bounds, pooled, strict=True):
+            self._warn_of_none(bound, own, found.counts)
+        rates = find_rates(curves, found.counts[:, :2])
+        self.rule_ = draw_rule(curves, found.draws).clip()
+        self.result_ = {
+            "value": found.value,
+            "dual_value": found.dual_value,
+            "gap": max(problem.find_excess(found.counts), 0.0),
+            "rates": [[None if math.isnan(r) else r for r in row] for row in rates.tolist()],
+            "rows": counts.tolist(),
+            "converged": found.dual_value - found.value <= CONVERGED,
+            "pooled": [0.0] * len(curves),
+            "bounds": {
+                str(bound): None if math.isnan(value) else value
+                for bound, value in zip(bounds, values, strict=True)
+            },
+            "strata": sorted({name for _, small in pooled for name in small}),
+        }
+
+    def _warn_of_none(
+        self, bound: Bound, levels: Mapping[str, np.ndarray], counts: np.ndarray
+    ) -> None:
+        """Warn where nobody is left of whom a bounded rate is a share."""
+        for compared in bound.compare(levels):
+            masks = compared.masks.astype(np.float64)
+            own = masks @ counts
+            for rate in bound.rates:
+                none = (own @ RATES[rate][1] <= 0) & (own[:, 2:].sum(axis=1) > 0)
+                if none.any():
+                    warnings.warn(
+                        f"{bound} says nothing of {compared.names[int(none.argmax())]}, of whom "
+                        f"the best rule leaves {rate} 0/0. Bound selection_rate_min, too.",
+                        TrainingWarning,
+                        stacklevel=4,
+                    )
+
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
         return np.asarray(self.rule_.probability(signed, code))
@@ -419,6 +530,8 @@ class GroupThresholds(PostProcessor):
     def describe_rule(self) -> FittedRule:
         """Return the rule with its rates on the fitted rows."""
         facts = {**self.result_, "rates": [row[0] for row in self.result_["rates"]]}
+        if self.bounds is not None:
+            return FittedRule(self.rule_, facts, 0.0, " and ".join(self.result_["bounds"]))
         return FittedRule(self.rule_, facts, self.bound, self.criterion)
 
     def get_state(self) -> State:

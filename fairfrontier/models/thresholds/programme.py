@@ -612,7 +612,7 @@ def solve_curves(
     optimum = optimise(choose)
     reached = find_rates(curves, _measure(curves, optimum.draws))
     return GroupSolution(
-        rule=_draw_rule(curves, optimum.draws),
+        rule=draw_rule(curves, optimum.draws),
         value=optimum.value,
         dual_value=optimum.dual_value,
         rates=reached,
@@ -648,7 +648,7 @@ def pool_groups(
         apart = np.maximum(np.maximum(low - rate, rate - high), 0.0)
         near = np.flatnonzero(apart <= apart.min() + TOLERANCE)
         draw = Draw(near[[worth[near].argmax()]], np.ones(1))
-    return _draw_rule([whole], [draw], solution.rule)
+    return draw_rule([whole], [draw], solution.rule)
 
 
 def apply_rule(curves: Sequence[Curve], rule: MixtureRule) -> np.ndarray:
@@ -685,7 +685,7 @@ def _measure(curves: Sequence[Curve], draws: Sequence[Draw]) -> np.ndarray:
     )
 
 
-def _draw_rule(
+def draw_rule(
     curves: Sequence[Curve], draws: Sequence[Draw], before: MixtureRule | None = None
 ) -> MixtureRule:
     """Return draws as thresholds and shares, below the rows of a rule; unused ones have share 0.

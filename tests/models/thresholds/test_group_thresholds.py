@@ -1,6 +1,8 @@
 import numpy as np
+import pandas as pd
 import pytest
 
+from fairfrontier.models.base import TrainingWarning
 from fairfrontier.models.thresholds.curve import BOUNDED
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
@@ -149,3 +151,74 @@ def test_parameters_that_cannot_be(name, value):
     score, y, groups = make_rows(60)
     with pytest.raises(ConfigError, match=name):
         GroupThresholds(**{name: value}).fit(score, y, sensitive_features=groups)
+
+
+def test_bounds_in_words_hold_at_once_for_named_and_numbered_attributes():
+    score, y, groups = make_rows(n=1200)
+    named = pd.DataFrame(
+        {"sex": np.array(["f", "m"])[groups[:, 0]], "race": np.array(list("abc"))[groups[:, 1]]}
+    )
+    model = GroupThresholds(
+        bounds=["selection_rate_ratio:race >= 0.9", "tpr_difference:sex | race <= 0.02"]
+    ).fit(score, y, sensitive_features=named)
+    chance = model.predict_proba(score, sensitive_features=named)[:, 1]
+    selected = rates(chance, y, groups[:, 1])[:, 0]
+    assert selected.min() >= 0.9 * selected.max() - 1e-9
+    within = [
+        rates(chance[part], y[part], groups[part, 0])[:, 1]
+        for part in (groups[:, 1] == k for k in range(3))
+    ]
+    assert max(map(np.ptp, within)) <= 0.02 + 1e-9
+    assert model.result_["dual_value"] == pytest.approx(model.result_["value"], abs=1e-8)
+    numbered = GroupThresholds(
+        bounds=["selection_rate_ratio:1 >= 0.9", "tpr_difference:0 | 1 <= 0.02"]
+    ).fit(score, y, sensitive_features=groups)
+    assert numbered.result_["value"] == pytest.approx(model.result_["value"], abs=1e-12)
+
+
+def test_a_rule_of_bounds_is_saved(tmp_path):
+    score, y, groups = make_rows()
+    model = GroupThresholds(bounds=["selected <= 60", "share:0=1 >= 0.3"])
+    model.fit(score, y, sensitive_features=groups)
+    read = GroupThresholds.load(model.save(tmp_path / "rule"))
+    args = {"sensitive_features": groups}
+    np.testing.assert_array_equal(
+        model.predict_proba(score, **args), read.predict_proba(score, **args)
+    )
+    assert model.predict_proba(score, **args)[:, 1].sum() == pytest.approx(60)
+
+
+def test_small_strata_are_pooled_and_named():
+    score, y, groups = make_rows(n=400)
+    place = np.array([*"xyz"] * 134)[:400]
+    place[:9], place[9:18] = "p", "q"
+    given = {"sex": groups[:, 0], "place": place}
+    model = GroupThresholds(bounds=["selection_rate_difference:sex | place <= 0.01"])
+    assert model.fit(score, y, sensitive_features=given).result_["strata"] == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"bounds": []},
+        {"bounds": "selected <= 5"},
+        {"bounds": ["selected <= 5"], "no_harm": True},
+        {"bounds": ["selected <= 5"], "objective": "f1"},
+        {"bounds": ["tpr_min:age >= 0.5"]},
+        {"bounds": ["tpr_min:1 >= 0.5"], "attributes": [0]},
+        {"bounds": ["tpr_min:0 >= 1", "selection_rate <= 0.01"]},
+    ],
+    ids=str,
+)
+def test_bounds_that_cannot_be_kept_or_read_are_refused(setting):
+    score, y, groups = make_rows()
+    with pytest.raises(ConfigError):
+        GroupThresholds(**setting).fit(score, y, sensitive_features=groups)
+
+
+def test_a_group_of_whom_nobody_is_selected_has_no_precision():
+    score, y, groups = make_rows()
+    y = np.where((groups[:, 0] == 0) & (np.arange(len(y)) % 7 > 0), 0, y)
+    model = GroupThresholds(bounds=["ppv_min:0 >= 0.95"])
+    with pytest.warns(TrainingWarning):
+        model.fit(score, y, sensitive_features=groups)
