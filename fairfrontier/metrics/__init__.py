@@ -46,6 +46,7 @@ _FRAME = (
 )
 _MODULES = {
     "by_group": "fairfrontier.metrics.grouped",
+    "check_bounds": "fairfrontier.metrics.promise",
     **dict.fromkeys((*_FRAME, *_DERIVED), "fairfrontier.metrics.frame"),
     **dict.fromkeys(
         ("plot_model_comparison", "plot_roc_curve_by_group"), "fairfrontier.metrics.drawing"

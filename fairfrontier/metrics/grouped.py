@@ -35,7 +35,7 @@ AGGREGATES = ("difference", "ratio", "min", "max")
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class Rows:
     """Rows to be measured, as measures and as functions of the user take them."""
 
     part: Part
@@ -44,12 +44,12 @@ class _Rows:
     decision: np.ndarray
     weight: np.ndarray | None
 
-    def take(self, rows: np.ndarray, *, attributes: bool = True) -> _Rows:
+    def take(self, rows: np.ndarray, *, attributes: bool = True) -> Rows:
         """Return some rows, with their attributes or without any."""
         part, own = self.part.take(rows), self.prediction
         if not attributes:
             part = replace(part, attributes={}, groups=part.groups[:, :0])
-        return _Rows(
+        return Rows(
             part,
             Prediction(own.score[rows], own.decision[rows]),
             self.y[rows],
@@ -118,9 +118,9 @@ def _code(
     return tuple(map(str, classes)), pd.Series(y).map(codes).to_numpy(dtype=np.int64), decided
 
 
-def _read(
+def read_rows(
     y: Any, decision: Any, features: Any, scores: Any, sample_weight: Any, pos_label: Any, task: Any
-) -> _Rows:
+) -> Rows:
     """Return the rows of arrays and frames of any kind."""
     y, decision = (np.squeeze(np.asarray(each)) for each in (y, decision))
     arrays = {"labels": y, "decisions": decision}
@@ -159,10 +159,10 @@ def _read(
         {name: levels for name, (_, levels) in encoded.items()},
         classes,
     )
-    return _Rows(part, Prediction(score, decided), y, decision, weight if given else None)
+    return Rows(part, Prediction(score, decided), y, decision, weight if given else None)
 
 
-def _choose(rows: _Rows, measures: Any, scored: bool) -> dict[str, str | Function]:
+def _choose(rows: Rows, measures: Any, scored: bool) -> dict[str, str | Function]:
     """Return measures and functions by name: all measures that the rows allow when None."""
     task, audit = task_of(rows.part), Audit(rows.prediction, rows.part)
     score = rows.prediction.score
@@ -259,7 +259,7 @@ def _aggregate(
 
 
 def _measure(
-    rows: _Rows, chosen: Mapping[str, str | Function], minimum: int, leave_out_small: bool
+    rows: Rows, chosen: Mapping[str, str | Function], minimum: int, leave_out_small: bool
 ) -> pd.DataFrame:
     """Return the measures of rows by group; ``note`` says why a function has no value."""
     kept = minimum if leave_out_small else 1
@@ -387,7 +387,7 @@ def by_group(
     >>> rows.set_index(["measure", "group"])["value"]["selection_rate_difference"].item()
     0.5
     """
-    rows = _read(y, decision, sensitive_features, scores, sample_weight, pos_label, task)
+    rows = read_rows(y, decision, sensitive_features, scores, sample_weight, pos_label, task)
     chosen = _choose(rows, measures, scores is not None)
     if not 0 < confidence < 1:
         raise ConfigError(f"The confidence is {confidence}.", "Give a number between 0 and 1.")
