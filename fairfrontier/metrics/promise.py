@@ -154,7 +154,9 @@ def _find_worst(
             else:
                 shares = own @ numerator, own @ denominator
             low, high = _bound_shares(*shares, reach)
-            every = _bound_shares(*(np.array([whole @ each]) for each in RATES[rate]), reach)
+            every = _bound_shares(
+                np.array([whole @ numerator]), np.array([whole @ denominator]), reach
+            )
             found.append(_combine(bound, (low, high), every, float(own[:, 2:].sum())))
     # Nothing is known of what has no rows.
     return math.nan if np.isnan(found).any() else max(found, key=bound.exceeds)
