@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fairfrontier.models.noisy.estimator import NoisyTrueGroups as NoisyTrueGroups
     from fairfrontier.models.noisy.estimator import NoisyUnconstrained as NoisyUnconstrained
     from fairfrontier.models.registry import create, load_model
+    from fairfrontier.models.regression.barycentre import QuantileBarycentre
     from fairfrontier.models.regression.estimator import FairRegression as FairRegression
     from fairfrontier.models.regression.estimator import (
         FairRegressionClassifier as FairRegressionClassifier,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FairMetric",
     "Frontier",
+    "QuantileBarycentre",
     "Scores",
     "Study",
     "audit",
@@ -92,6 +94,7 @@ _MODULES = {
     "monitor": "fairfrontier.deployment.monitoring:run_monitor",
     "FairMetric": "fairfrontier.similarity.fair_metric",
     "Frontier": "fairfrontier.frontier.frontier",
+    "QuantileBarycentre": "fairfrontier.models.regression.barycentre",
     "Scores": "fairfrontier.frontier.scores",
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.models.registry",

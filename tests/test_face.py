@@ -36,6 +36,7 @@ FACE = {
     "Scores",
     "FairMetric",
     "Frontier",
+    "QuantileBarycentre",
     "Study",
     "audit",
     "create",

@@ -109,7 +109,6 @@ def test_labels_of_a_frame_may_be_categories():
         (X[:5], CODES, "inconsistent numbers of samples"),
         (np.where(X > 2, np.inf, X), CODES, "infinity"),
         (X, np.zeros(40), "one class only, 0"),
-        (X, np.arange(40) % 3, "given 3 classes"),
         (X, X[:, 0], "continuous"),
         (X.astype(complex), CODES, "Complex data"),
         (X.astype(str)[:, :1] + "a", CODES, "could not convert"),
@@ -121,6 +120,11 @@ def test_what_cannot_be_learnt_from_is_refused_in_a_sentence(rows, y, match):
         create("gbdt").fit(rows, y)
     assert isinstance(caught.value, ValueError)
     assert "\n" not in caught.value.fault
+
+
+def test_more_classes_than_a_method_learns_are_refused():
+    with pytest.raises(InputError):
+        create("fair_gbm").fit(X, np.arange(40) % 3, sensitive_features=CODES)
 
 
 def test_what_was_not_fitted_says_so():
