@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from fairfrontier.models.thresholds.group_thresholds import GroupThresholds as GroupThresholds
     from fairfrontier.models.thresholds.model import post_process
+    from fairfrontier.models.thresholds.places import fill_places
     from fairfrontier.models.thresholds.randomized_threshold import (
         RandomizedThreshold as RandomizedThreshold,
     )
@@ -75,6 +76,7 @@ __all__ = [
     "debias",
     "evaluate",
     "explain",
+    "fill_places",
     "init",
     "learn",
     "load",
@@ -99,6 +101,7 @@ _MODULES = {
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.models.registry",
     "explain": "fairfrontier.deployment.explanation",
+    "fill_places": "fairfrontier.models.thresholds.places",
     "init": "fairfrontier.study.draft",
     "learn": "fairfrontier.similarity.registry",
     "load": "fairfrontier.prepare.loader",

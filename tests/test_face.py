@@ -43,6 +43,7 @@ FACE = {
     "debias",
     "evaluate",
     "explain",
+    "fill_places",
     "init",
     "learn",
     "load",

@@ -247,6 +247,9 @@ def score(config: ScoreConfig) -> None:
             row_id=config.row_id,
             keep=config.keep,
             drop_refused=config.drop_refused,
+            places=config.places,
+            floor=config.floor,
+            ceiling=config.ceiling,
             progress=progress,
         )
     show_scored(scored, config)
@@ -261,6 +264,8 @@ def show_scored(scored: Scored, config: ScoreConfig) -> None:
         print_table(f"{sum(scored.refused.values()):,} rows were refused", reasons)
         if not config.drop_refused:
             show("--drop-refused leaves them out of the file, as an audit needs it.")
+    if len(scored.places):
+        print_table("Places by group", scored.places.rename_axis("group").reset_index())
     if scored.randomized and scored.row_id is None:
         show(
             "Decisions are drawn by the number of the row, since no column names rows: they change "

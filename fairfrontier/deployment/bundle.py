@@ -23,6 +23,7 @@ from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import read_manifest, reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.places import Amounts, Places, fill_places, find_bounded
 from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
@@ -458,6 +459,7 @@ MODEL, RULE = "model", "rule"
 ARRAYS = ("sigma", "basis", "directions")
 MEND = "Export it again, or restore the folder from where it was copied."
 ID, REFUSED = DECIDED
+WAITING = "waiting"
 # They are read into memory; sparse files claim any size.
 MOST_BYTES = 2**34
 
@@ -558,8 +560,16 @@ class Bundle(BaseEstimator):
         """Return itself unchanged."""
         return self
 
-    def decide(self, frame: Any, row_id: str | None = None) -> pd.DataFrame:
-        """Answer raw rows.
+    def decide(
+        self,
+        frame: Any,
+        row_id: str | None = None,
+        *,
+        places: int | None = None,
+        floor: Amounts | None = None,
+        ceiling: Amounts | None = None,
+    ) -> pd.DataFrame:
+        """Answer raw rows, each by itself, or give the rows that are not refused so many places.
 
         Parameters
         ----------
@@ -568,18 +578,26 @@ class Bundle(BaseEstimator):
             Arrow and so on; without an index rows are numbered.
         row_id : str, optional
             The column of row ids, in place of the bundle's.
+        places : int, optional
+            How many rows get the favourable decision, by their scores and not by the rule; see
+            `fill_places`. Of several classes by those of the favourable one, and of a regression
+            by the prediction, larger ones first.
+        floor, ceiling : mapping of str to float or int, optional
+            ATTRIBUTE=LEVEL -> the least or most places of a group, as a share or a number of them.
+            Rows of no known group count for none.
 
         Returns
         -------
         DataFrame
             With the index of ``frame`` and the ``columns`` of the bundle: ``id``, those of its
             kind, and ``refused``, the reason, empty where there is an answer. A refused row has
-            missing values.
+            missing values. With ``places`` they are those of a bundle of two classes, with the
+            position on the ``waiting`` list, Int64, before the last; missing for a place.
 
         Raises
         ------
         ConfigError
-            When a column is missing.
+            When a column is missing, or the places cannot be given so.
         DataError
             When an id is missing, or neither a whole number nor text.
 
@@ -588,7 +606,15 @@ class Bundle(BaseEstimator):
         O(n) calls of the model, in blocks; memory is a few copies of the encoded rows.
         """
         frame = to_pandas(frame)
-        return self.judge_rows(frame, self.encode(frame), row_id)
+        needed = find_bounded(self.encoder.names, places, floor, ceiling)
+        if places is None:
+            return self.judge_rows(frame, self.encode(frame), row_id)
+        view = view_binary(self)
+        view.encoder.check_columns(frame.columns, needed)
+        rows = view.encode(frame)
+        decided = view.judge_rows(frame, rows, row_id)
+        words = read_ids(frame, row_id or view.row_id)[1]
+        return give_places(view, decided, words, rows.groups, places, floor, ceiling)[0]
 
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
         """Return raw rows as arrays, with the reasons for which rows are refused."""
@@ -838,6 +864,45 @@ def list_facts(bundle: Bundle) -> dict[str, Any]:
         # The attributes that the rule looks at, beside the features.
         "needed_groups": list(bundle.needed_groups),
     }
+
+
+def give_places(
+    bundle: ClassifierBundle,
+    decided: pd.DataFrame,
+    words: np.ndarray,
+    groups: np.ndarray,
+    places: int,
+    floor: Amounts | None,
+    ceiling: Amounts | None,
+) -> tuple[pd.DataFrame, Places]:
+    """Return what a bundle of two classes decides on a batch, with places in place of decisions.
+
+    ``words`` are those of `read_ids`, and ``groups`` int64 codes, (n_samples, n_attributes).
+    """
+    accepted = (decided[REFUSED] == "").to_numpy()
+    score = decided["score"].to_numpy(dtype=np.float64, na_value=np.nan)[accepted]
+    known = {
+        attribute.name: pd.Series(pd.Categorical.from_codes(code, pd.Index(attribute.names)))
+        for attribute, code in zip(bundle.encoder.attributes, groups[accepted].T, strict=True)
+    }
+    found = fill_places(
+        score if bundle.favourable else -score,
+        places=places,
+        sensitive_features=known,
+        floor=floor,
+        ceiling=ceiling,
+        ids=words[accepted],
+    )
+    decision = found.decision if bundle.favourable else 1 - found.decision
+    waiting = pd.array(_spread(found.waiting, accepted)).astype("Int64")
+    waiting[(waiting == 0).to_numpy(dtype=bool, na_value=False)] = pd.NA
+    values: dict[str, np.ndarray] = {
+        "probability": decision.astype(np.float64),
+        bundle.answer: decision.astype(np.int8),
+    }
+    made = decided.assign(**{name: _spread(own, accepted) for name, own in values.items()})
+    made.insert(len(made.columns) - 1, WAITING, waiting)
+    return made, found
 
 
 def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.ndarray]:

@@ -154,6 +154,16 @@ class MonitorConfig(ResultOptions):
             ) from None
 
 
+Amounts = Annotated[
+    dict[Name, int | float],
+    read_numbers(
+        "amount of places",
+        "Write race=Black:0.12, a share of the places, or race=Black:60, a number of them.",
+        ":",
+        lambda text: int(text) if text.isdecimal() else float(text),
+    ),
+]
+
 # Rows that are explained by default.
 ROWS = 1_000
 
@@ -175,6 +185,14 @@ class ScoreConfig(ProjectOptions):
     drop_refused: bool = Field(
         default=False, description="Leave refused rows out of the file, as an audit needs it."
     )
+    places: int | None = Field(
+        default=None, ge=1, description="Give so many places, by score; the others wait in order."
+    )
+    floor: Amounts | None = Field(
+        default=None,
+        description="The least places of groups: race=Black:0.12 of all, or race=Black:60.",
+    )
+    ceiling: Amounts | None = Field(default=None, description="The most places of groups.")
 
     @property
     def name(self) -> str:

@@ -9,11 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairfrontier.deployment.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
+from fairfrontier.deployment.bundle import (
+    REFUSED,
+    WAITING,
+    Bundle,
+    ClassifierBundle,
+    give_places,
+    load_bundle,
+    read_ids,
+    view_binary,
+)
+from fairfrontier.models.thresholds.places import Amounts, find_bounded
 from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.prepare.table.reader import (
     Block,
@@ -57,6 +68,8 @@ class Scored:
         Whether decisions were drawn, by row id.
     seconds : float
         What it took.
+    places : DataFrame
+        By group with a floor or ceiling: ``rows``, ``places``, and both as numbers of places.
     """
 
     path: Path
@@ -67,6 +80,7 @@ class Scored:
     row_id: str | None
     randomized: bool
     seconds: float
+    places: pd.DataFrame
 
 
 def score(
@@ -77,6 +91,9 @@ def score(
     row_id: str | None = None,
     keep: Sequence[str] = (),
     drop_refused: bool = False,
+    places: int | None = None,
+    floor: Amounts | None = None,
+    ceiling: Amounts | None = None,
     progress: Progress | None = None,
 ) -> Scored:
     """Decide on the rows of a table that may be larger than memory.
@@ -99,6 +116,8 @@ def score(
         audit.
     drop_refused : bool
         Leave refused rows out of the file; they are counted all the same.
+    places, floor, ceiling : optional
+        How many places there are, and the least and most of groups, as in `Bundle.decide`.
     progress : callable, optional
         Called with the name of the pass and the share of the table that is read.
 
@@ -119,7 +138,8 @@ def score(
 
     Notes
     -----
-    O(n) calls of the model; memory is that of a batch of rows.
+    O(n) calls of the model; memory is that of a batch of rows. With ``places`` it is that of all
+    decisions, of the columns to keep and of the groups: who gets one depends on all rows.
     """
     if not isinstance(table, str | Path):
         with as_file(table) as path:
@@ -130,6 +150,9 @@ def score(
                 row_id=row_id,
                 keep=keep,
                 drop_refused=drop_refused,
+                places=places,
+                floor=floor,
+                ceiling=ceiling,
                 progress=progress,
             )
     started = time.monotonic()
@@ -137,41 +160,71 @@ def score(
     if not isinstance(bundle, Bundle):
         bundle = load_bundle(bundle)
     row_id = row_id or bundle.row_id
-    used = check_score(bundle, table, out, row_id, keep)
+    bounded = find_bounded(bundle.encoder.names, places, floor, ceiling)
+    bundle = bundle if places is None else view_binary(bundle)
+    used = check_score(bundle, table, out, row_id, keep, bounded)
+    if places is not None and WAITING in keep:
+        raise _refuse_twice(WAITING)
     stamps = stamp_table(table)
     counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
     check = check_again(out.parent, [out.name], "score")
+    held: list[tuple[pd.DataFrame, Any, np.ndarray, np.ndarray]] = []
+    by_group = pd.DataFrame()
     filled = filling(out.parent, what="decisions", check=check)
     with filled as work, RowFile(work / out.name, SCORED) as file:
+
+        def write(decided: pd.DataFrame, raw: pa.Table) -> None:
+            if isinstance(bundle, ClassifierBundle):
+                counts = decided[bundle.answer].value_counts()
+                counted.update({str(name): int(count) for name, count in counts.items()})
+            written = pa.Table.from_pandas(decided, preserve_index=False)
+            for name in keep:
+                # As it is in the table: of whole numbers beside missing cells pandas makes floats.
+                written = written.append_column(name, raw.column(name))
+            file.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
+
         for batch in _read_batches(bundle, table, used):
             frame = batch.frame
             encoded = bundle.encode(frame)
             decided = bundle.judge_rows(frame, encoded, row_id)
             rows += len(decided)
             unseen.update(encoded.count_unseen())
-            if isinstance(bundle, ClassifierBundle):
-                counts = decided[bundle.answer].value_counts()
-                counted.update({str(name): int(count) for name, count in counts.items()})
             refused.update(decided.loc[decided[REFUSED] != "", REFUSED])
-            written = pa.Table.from_pandas(decided, preserve_index=False)
-            for name in keep:
-                # As it is in the table: of whole numbers beside missing cells pandas makes floats.
-                written = written.append_column(name, batch.raw.column(name))
-            file.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
+            if places is None:
+                write(decided, batch.raw)
+            else:
+                words = read_ids(frame, row_id)[1]
+                held.append((decided, batch.raw.select([*keep]), words, encoded.groups))
             if progress is not None:
                 progress(PASSES[0], batch.share)
+        if places is not None and isinstance(bundle, ClassifierBundle):
+            batches, raws, named, groups = zip(*held, strict=True)
+            whole, words, codes = pd.concat(batches), np.concatenate(named), np.concatenate(groups)
+            whole, found = give_places(bundle, whole, words, codes, places, floor, ceiling)
+            by_group, start = found.groups, 0
+            for raw in raws:
+                write(whole.iloc[start : start + raw.num_rows], raw)
+                start += raw.num_rows
         check_stamps(table, stamps)
     seconds = round(time.monotonic() - started, 3)
     by_decision, by_reason, by_column = (
         dict(each.most_common()) for each in (counted, refused, unseen)
     )
-    return Scored(out, rows, by_decision, by_reason, by_column, row_id, bundle.randomized, seconds)
+    randomized = bundle.randomized and places is None
+    return Scored(
+        out, rows, by_decision, by_reason, by_column, row_id, randomized, seconds, by_group
+    )
 
 
 def check_score(
-    bundle: Bundle, table: Path, out: Path, row_id: str | None, keep: Sequence[str] = ()
+    bundle: Bundle,
+    table: Path,
+    out: Path,
+    row_id: str | None,
+    keep: Sequence[str] = (),
+    groups: Collection[str] = (),
 ) -> dict[str, str]:
-    """Return the columns that are read, with what names them.
+    """Return the columns that are read, with what names them; ``groups`` are further attributes.
 
     A FairfrontierError says what is known to be wrong before a row is read.
     """
@@ -179,11 +232,9 @@ def check_score(
     named |= dict.fromkeys(keep, "keep")
     for name in keep:
         if name in bundle.columns or list(keep).count(name) > 1:
-            raise ConfigError(
-                f"The file of decisions would have two columns {name!r} (--keep).",
-                "Rename it in the table, or leave it out.",
-            )
-    present = {name for _, names in read_headers(bundle, table, named) for name in names}
+            raise _refuse_twice(name)
+    headers = read_headers(bundle, table, named, groups)
+    present = {name for _, names in headers for name in names}
     check_apart([out], [table], "score")
     check_folder(out.parent)
     if out.suffix.lower() not in SUFFIXES:
@@ -191,12 +242,20 @@ def check_score(
             f"Decisions are written as Parquet, and {out.name} ends in {out.suffix} (--out).",
             f"Name the file {out.with_suffix(SUFFIXES[0]).name}.",
         )
-    used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
+    needed = [*bundle.needed_groups, *groups]
+    used = dict.fromkeys(bundle.encoder.list_read(present, needed), "bundle")
     return {**named, **used}
 
 
+def _refuse_twice(name: str) -> ConfigError:
+    return ConfigError(
+        f"The file of decisions would have two columns {name!r} (--keep).",
+        "Rename it in the table, or leave it out.",
+    )
+
+
 def read_headers(
-    bundle: Bundle, path: Path, named: Mapping[str, str]
+    bundle: Bundle, path: Path, named: Mapping[str, str], groups: Collection[str] = ()
 ) -> Iterator[tuple[Path, Sequence[str]]]:
     """Yield the files of a table with their columns; ConfigError where one is missing.
 
@@ -205,7 +264,7 @@ def read_headers(
     source = bundle.encoder.config.source
     for file in check_table(path, named, source):
         names = read_names(file, source)
-        bundle.encoder.check_columns(names, bundle.needed_groups, file)
+        bundle.encoder.check_columns(names, [*bundle.needed_groups, *groups], file)
         yield file, names
 
 

@@ -14,6 +14,7 @@ from fairfrontier.deployment.estimator import Origin
 from fairfrontier.models.group import SensitiveFeatures, frame_features
 from fairfrontier.models.response import score_as_probability
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
+from fairfrontier.models.thresholds.places import Places, fill_places
 from fairfrontier.runtime.errors import InputError
 
 
@@ -129,3 +130,11 @@ class FrontierModel:
         """Return the member's probabilities, float64 (n_samples, 2), before the rule decides."""
         score = self.candidate.score(X)
         return np.column_stack([1.0 - score, score])
+
+    def decide(self, X: Any, *, places: int, **options: Any) -> Places:
+        """Give so many places to the rows of a batch, by the member's scores and not by the rule.
+
+        ``options`` are those of `fill_places`: ``sensitive_features``, ``floor``, ``ceiling``,
+        ``ids``, ``random_state``.
+        """
+        return fill_places(self.candidate.score(X), places=places, **options)

@@ -34,8 +34,13 @@ def split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-def read_numbers(what: str, mend: str) -> BeforeValidator:
-    """Return a validator that reads a text such as a=0.8,b=0.2; names may contain = and commas."""
+def read_numbers(
+    what: str, mend: str, mark: str = "=", number: Callable[[str], float] = float
+) -> BeforeValidator:
+    """Return a validator that reads a text such as a=0.8,b=0.2; names may contain = and commas.
+
+    ``mark`` stands before a number, which is read by ``number``.
+    """
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
@@ -44,7 +49,7 @@ def read_numbers(what: str, mend: str) -> BeforeValidator:
         pieces = value.split(",")
         while pieces:
             item = pieces.pop(0)
-            while (found := _read_pair(item)) is None and pieces:
+            while (found := _read_pair(item, mark, number)) is None and pieces:
                 item = f"{item},{pieces.pop(0)}"
             if found is None or found[0] in numbers:
                 raise fault(f"{item.strip()!r} is no {what}", mend)
@@ -54,11 +59,11 @@ def read_numbers(what: str, mend: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def _read_pair(item: str) -> tuple[str, float] | None:
+def _read_pair(item: str, mark: str, number: Callable[[str], float]) -> tuple[str, float] | None:
     """Return the name and the number of NAME=NUMBER; None for another text."""
-    name, _, text = (part.strip() for part in item.rpartition("="))
+    name, _, text = (part.strip() for part in item.rpartition(mark))
     try:
-        return (name, float(text)) if name else None
+        return (name, number(text)) if name else None
     except ValueError:
         return None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -262,3 +265,80 @@ def test_frames_of_any_kind_are_scored_and_explained_as_a_file(bundle, table, tm
     assert by[1].rows == len(table)
     few, whole = kind(table.head(40)), ff.explain(bundle, table.head(40))
     np.testing.assert_array_equal(ff.explain(bundle, few).values, whole.values)
+
+
+@pytest.fixture(scope="module")
+def batch(loans, tmp_path_factory) -> Bundle:
+    folder = tmp_path_factory.mktemp("bundle") / "gbdt"
+    return load_bundle(choose(loans, "gbdt").export(folder))
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_places_are_given_to_a_table_as_to_a_frame_in_any_order_and_batches(
+    batch, table, tmp_path, monkeypatch, capsys, seed
+):
+    monkeypatch.setattr(scoring, "BATCH_ROWS", 100)
+    if seed is not None:
+        table = table.sample(frac=1.0, random_state=seed)
+    level, other = batch.encoder.attributes[0].names[:2]
+    bounds = {"floor": {f"origin={level}": 0.5}, "ceiling": {f"origin={other}": 30}}
+    batch.write(tmp_path / "bundle")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    app = command.app
+    words = ["score", str(tmp_path / "bundle"), str(tmp_path / "table.csv"), "--row-id", "customer"]
+    words += ["--places", "80", "--floor", f"origin={level}:0.5", "--keep", "origin"]
+    words += ["--ceiling", f"origin={other}:30", "--out", str(tmp_path / "d.parquet")]
+    app(words, standalone_mode=False)
+    assert f"origin={level}" in capsys.readouterr().out
+    found = pd.read_parquet(tmp_path / "d.parquet")
+    wanted = batch.decide(table, row_id="customer", places=80, **bounds)
+    given = found.drop(columns="origin").set_index("id").sort_index()
+    pd.testing.assert_frame_equal(
+        given, wanted.set_index("id").sort_index(), check_dtype=False, check_index_type=False
+    )
+    chosen = found[found["decision"] == 1]
+    assert len(chosen) == 80
+    assert (chosen["origin"] == level).sum() >= 40
+    assert (chosen["origin"] == other).sum() <= 30
+    assert chosen["waiting"].isna().all()
+    rest = found[(found["decision"] == 0)]
+    assert sorted(rest["waiting"]) == [*range(1, len(rest) + 1)]
+    refused = found[found["refused"] != ""]
+    assert len(refused) == (table["age"] < 20).sum()
+    assert refused[["decision", "waiting"]].isna().all(axis=None)
+    by_score = batch.decide(table, places=80)
+    assert by_score.loc[by_score["decision"] == 1, "score"].min() >= (
+        by_score.loc[by_score["decision"] == 0, "score"].max()
+    )
+
+
+def test_places_that_cannot_be_given_leave_no_file(batch, table, tmp_path):
+    level = batch.encoder.attributes[0].names[0]
+    out = tmp_path / "d.parquet"
+    for options, told in (
+        ({"places": 10**6}, "1000000 places"),
+        ({"places": 9, "floor": {"origin=nowhere": 3}}, "nowhere"),
+        ({"places": 9, "floor": {"orign=a": 3}}, "orign"),
+        ({"floor": {f"origin={level}": 3}}, "no number of places"),
+        ({"places": 9, "keep": ["waiting"]}, "two columns"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            score(batch, table.assign(waiting=1), out, **options)
+    with pytest.raises(ConfigError, match="no column 'origin'"):
+        score(batch, table.drop(columns="origin"), out, places=9, floor={f"origin={level}": 3})
+    with pytest.raises(DataError):
+        score(batch, table.assign(customer="same"), out, places=9, row_id="customer")
+    assert not out.exists()
+
+
+def test_places_are_favourable_decisions(batch, table):
+    name = batch.class_names[0]
+    label = batch.encoder.config.label.model_copy(update={"favourable": name})
+    turned = copy(batch)
+    config = batch.encoder.config.model_copy(update={"label": label})
+    turned.encoder = replace(batch.encoder, config=config)
+    decided = turned.decide(table, places=50)
+    assert (decided["decision"] == 0).sum() == 50
+    assert decided.loc[decided["decision"] == 0, "score"].max() <= (
+        decided.loc[decided["decision"] == 1, "score"].min()
+    )

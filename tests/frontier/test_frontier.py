@@ -282,6 +282,17 @@ def test_attributes_that_a_rule_does_not_use_are_not_asked_for(frontier):
         assert np.array_equal(decided, model.predict(X, sensitive_features=GROUPS))
 
 
+def test_a_chosen_model_gives_places_to_a_batch(frontier):
+    model = frontier.select("max balanced_accuracy")
+    floor = {"sex=m": 0.5, "sex=f": 10}
+    found = model.decide(X, places=40, sensitive_features=GROUPS, floor=floor)
+    assert found.decision.sum() == 40
+    assert (GROUPS["sex"][found.decision == 1] == "m").sum() >= 20
+    score = model.predict_proba(X)[:, 1]
+    plain = model.decide(X, places=40).decision == 1
+    assert score[plain].min() >= score[~plain].max()
+
+
 def test_dates_are_no_levels():
     dated = NUMBERS.assign(day=pd.Timestamp("2026-01-01"))
     with pytest.raises(ConfigError, match="day"):
