@@ -607,14 +607,15 @@ class Bundle(BaseEstimator):
         """
         frame = to_pandas(frame)
         needed = find_bounded(self.encoder.names, places, floor, ceiling)
-        if places is None:
-            return self.judge_rows(frame, self.encode(frame), row_id)
-        view = view_binary(self)
+        view = self if places is None else view_binary(self)
         view.encoder.check_columns(frame.columns, needed)
         rows = view.encode(frame)
         decided = view.judge_rows(frame, rows, row_id)
+        if places is None:
+            return decided
         words = read_ids(frame, row_id or view.row_id)[1]
-        return give_places(view, decided, words, rows.groups, places, floor, ceiling)[0]
+        asked = {"places": places, "floor": floor, "ceiling": ceiling}
+        return give_places(view, decided, words, rows.groups, **asked)[0]
 
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
         """Return raw rows as arrays, with the reasons for which rows are refused."""
@@ -867,17 +868,12 @@ def list_facts(bundle: Bundle) -> dict[str, Any]:
 
 
 def give_places(
-    bundle: ClassifierBundle,
-    decided: pd.DataFrame,
-    words: np.ndarray,
-    groups: np.ndarray,
-    places: int,
-    floor: Amounts | None,
-    ceiling: Amounts | None,
+    bundle: Any, decided: pd.DataFrame, words: np.ndarray, groups: np.ndarray, **asked: Any
 ) -> tuple[pd.DataFrame, Places]:
     """Return what a bundle of two classes decides on a batch, with places in place of decisions.
 
-    ``words`` are those of `read_ids`, and ``groups`` int64 codes, (n_samples, n_attributes).
+    ``words`` are those of `read_ids`, ``groups`` int64 codes, (n_samples, n_attributes), and
+    ``asked`` what `fill_places` is asked for.
     """
     accepted = (decided[REFUSED] == "").to_numpy()
     score = decided["score"].to_numpy(dtype=np.float64, na_value=np.nan)[accepted]
@@ -885,23 +881,15 @@ def give_places(
         attribute.name: pd.Series(pd.Categorical.from_codes(code, pd.Index(attribute.names)))
         for attribute, code in zip(bundle.encoder.attributes, groups[accepted].T, strict=True)
     }
-    found = fill_places(
-        score if bundle.favourable else -score,
-        places=places,
-        sensitive_features=known,
-        floor=floor,
-        ceiling=ceiling,
-        ids=words[accepted],
-    )
+    score = score if bundle.favourable else -score
+    found = fill_places(score, sensitive_features=known, ids=words[accepted], **asked)
     decision = found.decision if bundle.favourable else 1 - found.decision
-    waiting = pd.array(_spread(found.waiting, accepted)).astype("Int64")
-    waiting[(waiting == 0).to_numpy(dtype=bool, na_value=False)] = pd.NA
-    values: dict[str, np.ndarray] = {
-        "probability": decision.astype(np.float64),
-        bundle.answer: decision.astype(np.int8),
-    }
-    made = decided.assign(**{name: _spread(own, accepted) for name, own in values.items()})
-    made.insert(len(made.columns) - 1, WAITING, waiting)
+    made = decided.assign(
+        probability=_spread(decision.astype(np.float64), accepted),
+        decision=_spread(decision.astype(np.int8), accepted),
+    )
+    waiting = pd.Series(_spread(found.waiting, accepted), index=made.index)
+    made.insert(len(made.columns) - 1, WAITING, waiting.mask(waiting == 0))
     return made, found
 
 

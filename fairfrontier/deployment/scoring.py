@@ -141,6 +141,7 @@ def score(
     O(n) calls of the model; memory is that of a batch of rows. With ``places`` it is that of all
     decisions, of the columns to keep and of the groups: who gets one depends on all rows.
     """
+    asked: dict[str, Any] = {"places": places, "floor": floor, "ceiling": ceiling}
     if not isinstance(table, str | Path):
         with as_file(table) as path:
             return score(
@@ -150,21 +151,18 @@ def score(
                 row_id=row_id,
                 keep=keep,
                 drop_refused=drop_refused,
-                places=places,
-                floor=floor,
-                ceiling=ceiling,
                 progress=progress,
+                **asked,
             )
     started = time.monotonic()
     table, out = Path(table), Path(out).absolute()
     if not isinstance(bundle, Bundle):
         bundle = load_bundle(bundle)
     row_id = row_id or bundle.row_id
-    bounded = find_bounded(bundle.encoder.names, places, floor, ceiling)
+    bounded = find_bounded(bundle.encoder.names, **asked)
     bundle = bundle if places is None else view_binary(bundle)
-    used = check_score(bundle, table, out, row_id, keep, bounded)
-    if places is not None and WAITING in keep:
-        raise _refuse_twice(WAITING)
+    made = bundle.columns if places is None else (*bundle.columns, WAITING)
+    used = check_score(bundle, table, out, row_id, keep, bounded, made)
     stamps = stamp_table(table)
     counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
     check = check_again(out.parent, [out.name], "score")
@@ -197,10 +195,10 @@ def score(
                 held.append((decided, batch.raw.select([*keep]), words, encoded.groups))
             if progress is not None:
                 progress(PASSES[0], batch.share)
-        if places is not None and isinstance(bundle, ClassifierBundle):
+        if places is not None:
             batches, raws, named, groups = zip(*held, strict=True)
             whole, words, codes = pd.concat(batches), np.concatenate(named), np.concatenate(groups)
-            whole, found = give_places(bundle, whole, words, codes, places, floor, ceiling)
+            whole, found = give_places(bundle, whole, words, codes, **asked)
             by_group, start = found.groups, 0
             for raw in raws:
                 write(whole.iloc[start : start + raw.num_rows], raw)
@@ -223,16 +221,21 @@ def check_score(
     row_id: str | None,
     keep: Sequence[str] = (),
     groups: Collection[str] = (),
+    made: Collection[str] = (),
 ) -> dict[str, str]:
-    """Return the columns that are read, with what names them; ``groups`` are further attributes.
+    """Return the columns that are read, with what names them.
 
+    ``groups`` are attributes beside those of the rule, and ``made`` columns of the decisions.
     A FairfrontierError says what is known to be wrong before a row is read.
     """
     named = {} if row_id is None else {row_id: "row-id"}
     named |= dict.fromkeys(keep, "keep")
     for name in keep:
-        if name in bundle.columns or list(keep).count(name) > 1:
-            raise _refuse_twice(name)
+        if name in {*bundle.columns, *made} or list(keep).count(name) > 1:
+            raise ConfigError(
+                f"The file of decisions would have two columns {name!r} (--keep).",
+                "Rename it in the table, or leave it out.",
+            )
     headers = read_headers(bundle, table, named, groups)
     present = {name for _, names in headers for name in names}
     check_apart([out], [table], "score")
@@ -245,13 +248,6 @@ def check_score(
     needed = [*bundle.needed_groups, *groups]
     used = dict.fromkeys(bundle.encoder.list_read(present, needed), "bundle")
     return {**named, **used}
-
-
-def _refuse_twice(name: str) -> ConfigError:
-    return ConfigError(
-        f"The file of decisions would have two columns {name!r} (--keep).",
-        "Rename it in the table, or leave it out.",
-    )
 
 
 def read_headers(

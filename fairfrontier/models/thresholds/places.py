@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,9 @@ from fairfrontier.runtime.seeds import derive_integer, uniforms
 
 # Group, as race=Black -> a share of the places, or a whole number of them.
 Amounts = Mapping[str, float]
+# The rows of every cell, best first, and the least and most places of every group.
+Best = list[np.ndarray]
+Limits = tuple[np.ndarray, np.ndarray]
 # Tangents of a cell with which a programme starts, and the gap, in ranges of scores, of its end.
 GRID, TOLERANCE = 32, 1e-6
 
@@ -126,30 +130,29 @@ def fill_places(
     groups, member = _find_groups(sensitive_features, n, floor or {}, ceiling or {}, places)
     draw = uniforms(derive_integer("places", random_state), named)
     order = np.lexsort((named, -draw, -score))
-    cells, code = number_cells(member.astype(np.int64)) if len(groups) else _make_one(n)
+    # A column of zeros makes one cell of all rows where no group is bounded.
+    cells, code = number_cells(np.column_stack([np.zeros(n, dtype=np.int64), member]))
+    cells = cells[:, 1:]
     # The place of a row among those of its cell, best first.
     rank, by_cell = np.empty(n, dtype=np.int64), order[np.argsort(code[order], kind="stable")]
     size = np.bincount(code, minlength=len(cells))
     start = np.cumsum(size) - size
     rank[by_cell] = np.arange(n) - start[code[by_cell]]
-    least, most = groups["floor"].to_numpy(), groups["ceiling"].to_numpy()
+    limits = groups["floor"].to_numpy(), groups["ceiling"].to_numpy()
     _check_feasible(cells, size, groups, places)
     bound = -math.inf
     if (cells.sum(axis=1) > 1).any():
         best = [by_cell[a : a + k] for a, k in zip(start, size, strict=True)]
-        count, bound = _solve(cells, best, score, least, most, places)
-        count = _exchange(cells, best, score, draw, least, most, count)
-        taken = rank < count[code]
+        count, bound = _solve(cells, best, score, limits, places)
+        taken = rank < _exchange(cells, best, np.argsort(order), limits, count)[code]
     else:
-        # By group no row of which is of another one.
-        taken = rank < (cells @ least)[code]
-        rest = order[~taken[order]]
-        line = _line_up(member[rest], most - member[taken].sum(axis=0))
-        taken[rest[line[: places - int(taken.sum())]]] = True
-    rest = order[~taken[order]]
+        # Groups have no row in common: the best within floors, and then the best below ceilings.
+        taken = rank < (cells @ limits[0])[code]
+    rest, open_places = order[~taken[order]], places - int(taken.sum())
+    line = rest[_line_up(member[rest], limits[1] - member[taken].sum(axis=0))]
+    taken[line[:open_places]] = True
     waiting = np.zeros(n, dtype=np.int64)
-    line = _line_up(member[rest], most - member[taken].sum(axis=0))
-    waiting[rest[line]] = np.arange(1, len(rest) + 1)
+    waiting[line[open_places:]] = np.arange(1, n - places + 1)
     total = math.fsum(score[taken])
     groups.insert(1, "places", member[taken].sum(axis=0))
     return Places(taken.astype(np.int64), waiting, groups, total, max(total, bound))
@@ -177,10 +180,6 @@ def find_bounded(
             "Say how many places there are: places=500 (--places 500).",
         )
     return tuple(dict.fromkeys(split_group(key, names)[0] for key in keys))
-
-
-def _make_one(n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((1, 0), dtype=np.int64), np.zeros(n, dtype=np.int64)
 
 
 def _find_groups(
@@ -227,45 +226,42 @@ def _count(key: str, amount: Any, places: int, rounded: Any) -> int:
 
 def _check_feasible(cells: np.ndarray, size: np.ndarray, groups: pd.DataFrame, places: int) -> None:
     """Raise ConfigError where no choice of so many rows keeps the bounds."""
-    bounds = [("floor", k) for k in range(len(groups)) if groups["floor"].iloc[k] > 0]
-    bounds += [("ceiling", k) for k in range(len(groups)) if groups["ceiling"].iloc[k] < places]
+    number, count = len(cells), 2 * len(groups)
+    # Floors, then ceilings as floors of what is not taken.
+    value = np.r_[groups["floor"], -groups["ceiling"]].astype(np.float64)
+    side = np.hstack([np.vstack([cells.T, -cells.T]), np.eye(count)])
 
-    def relax(chosen: list[tuple[str, int]]) -> np.ndarray:
+    def relax(active: np.ndarray) -> np.ndarray:
         """Return by how many places each bound has to give way, fewest in all."""
-        sign = np.array([1.0 if kind == "floor" else -1.0 for kind, _ in chosen])
-        value = np.array([groups[kind].iloc[k] for kind, k in chosen], dtype=np.float64)
-        counts = cells[:, [k for _, k in chosen]].T * sign[:, None]
-        cost = np.r_[np.zeros(len(cells)), np.ones(len(chosen))]
         found = milp(
-            cost,
-            constraints=[
-                LinearConstraint(np.r_[np.ones(len(cells)), 0.0 * sign][None], places, places),
-                LinearConstraint(np.hstack([counts, np.eye(len(chosen))]), sign * value),
-            ],
-            integrality=np.ones(len(cost)),
-            bounds=Bounds(0, np.r_[size, np.full(len(chosen), np.inf)]),
+            np.r_[np.zeros(number), np.ones(count)],
+            constraints=LinearConstraint(
+                np.vstack([side, np.r_[np.ones(number), np.zeros(count)]]),
+                np.r_[np.where(active, value, -np.inf), places],
+                np.r_[np.full(count, np.inf), places],
+            ),
+            integrality=np.ones(number + count),
+            bounds=Bounds(0, np.r_[size, np.full(count, np.inf)]),
         )
-        return np.asarray(found.x[len(cells) :]).round().astype(np.int64)
+        return np.asarray(found.x[number:]).round()
 
-    if not bounds or not (slack := relax(bounds)).any():
-        return
-    # Bounds without which the others contradict each other all the same are not named.
-    named = bounds
-    for bound in bounds:
-        rest = [each for each in named if each != bound]
-        named = rest if rest and relax(rest).any() else named
+    def state(bounds: np.ndarray, value: np.ndarray) -> str:
+        return " and ".join(
+            f"{groups.index[k % len(groups)]} at {'least' if 2 * k < count else 'most'} "
+            f"{abs(value[k]):.0f}"
+            for k in np.flatnonzero(bounds).tolist()
+        )
 
-    def state(kind: str, k: int, slack: int = 0) -> str:
-        value = groups[kind].iloc[k] + (-slack if kind == "floor" else slack)
-        return f"{groups.index[k]} {'at least' if kind == 'floor' else 'at most'} {value}"
-
-    wanted = [state(*each, step) for each, step in zip(bounds, slack.tolist(), strict=True) if step]
-    stated = " and ".join(state(*each) for each in named)
-    present = ", ".join(f"{groups.index[k]} has {groups['rows'].iloc[k]:,}" for _, k in named)
-    raise ConfigError(
-        f"No {places:,} of the {int(size.sum()):,} rows have {stated} ({present}).",
-        f"The smallest relaxation is {' and '.join(wanted)}.",
-    )
+    active = np.ones(count, dtype=bool)
+    if (slack := relax(active)).any():
+        # Bounds without which the others contradict each other all the same are not named.
+        for k in range(count):
+            rest = active & (np.arange(count) != k)
+            active = rest if relax(rest).any() else active
+        raise ConfigError(
+            f"No {places:,} of the {size.sum():,} rows have {state(active, value)}.",
+            f"The smallest relaxation is {state(slack > 0, value - slack)}.",
+        )
 
 
 def _line_up(member: np.ndarray, room: np.ndarray) -> np.ndarray:
@@ -284,12 +280,7 @@ def _line_up(member: np.ndarray, room: np.ndarray) -> np.ndarray:
 
 
 def _solve(
-    cells: np.ndarray,
-    best: list[np.ndarray],
-    score: np.ndarray,
-    least: np.ndarray,
-    most: np.ndarray,
-    places: int,
+    cells: np.ndarray, best: Best, score: np.ndarray, limits: Limits, places: int
 ) -> tuple[np.ndarray, float]:
     """Return the numbers of places of the cells, and a bound on the sum of scores.
 
@@ -303,8 +294,8 @@ def _solve(
     tangents: set[tuple[int, int]] = {
         (c, int(j)) for c in range(number) for j in np.linspace(0, size[c] - 1, GRID)
     }
-    group = np.hstack([cells.T, np.zeros((cells.shape[1], number))])
-    total = np.r_[np.ones(number), np.zeros(number)][None]
+    fixed = np.vstack([cells.T, np.ones(number)])
+    fixed = np.hstack([fixed, np.zeros((len(fixed), number))])
     count, reached, bound = np.zeros(number, dtype=np.int64), -math.inf, math.inf
     while bound - reached > TOLERANCE:
         at = np.array(sorted(tangents))
@@ -314,11 +305,11 @@ def _solve(
         rows[each, at[:, 0]], rows[each, number + at[:, 0]] = -slope, 1.0
         found = milp(
             np.r_[np.zeros(number), -np.ones(number)],
-            constraints=[
-                LinearConstraint(rows, -np.inf, level),
-                LinearConstraint(group, least, most),
-                LinearConstraint(total, places, places),
-            ],
+            constraints=LinearConstraint(
+                np.vstack([rows, fixed]),
+                np.r_[np.full(len(at), -np.inf), limits[0], places],
+                np.r_[level, limits[1], places],
+            ),
             integrality=np.r_[np.ones(number), np.zeros(number)],
             bounds=Bounds(0, np.r_[size, np.full(number, np.inf)]),
             options={"mip_rel_gap": 0.0},
@@ -336,37 +327,17 @@ def _solve(
 
 
 def _exchange(
-    cells: np.ndarray,
-    best: list[np.ndarray],
-    score: np.ndarray,
-    draw: np.ndarray,
-    least: np.ndarray,
-    most: np.ndarray,
-    count: np.ndarray,
+    cells: np.ndarray, best: Best, position: np.ndarray, limits: Limits, count: np.ndarray
 ) -> np.ndarray:
-    """Return the numbers of places after exchanges that gain, or by the draw where scores tie."""
-    count, used = count.copy(), count @ cells
-    none = (-math.inf, -math.inf)
+    """Return the numbers of places after exchanges of two rows for those before them in order."""
     while True:
-        following = [
-            (score[rows[k]], draw[rows[k]]) if k < len(rows) else none
-            for rows, k in zip(best, count, strict=True)
-        ]
-        last = [
-            (score[rows[k - 1]], draw[rows[k - 1]]) if k else (math.inf, math.inf)
-            for rows, k in zip(best, count, strict=True)
-        ]
-        gains = [
-            ((new[0] - old[0], new[1] - old[1]), a, b)
-            for a, old in enumerate(last)
-            for b, new in enumerate(following)
-            if new > old
-            and (used - cells[a] + cells[b] >= least).all()
-            and (used - cells[a] + cells[b] <= most).all()
-        ]
-        if not gains:
+        used, size = count @ cells, [len(rows) for rows in best]
+        last = [(position[best[c][k - 1]], c) for c, k in enumerate(count) if k]
+        following = [(position[best[c][k]], c) for c, k in enumerate(count) if k < size[c]]
+        for (new, b), (old, a) in itertools.product(sorted(following), sorted(last)[::-1]):
+            moved = used - cells[a] + cells[b]
+            if new < old and ((limits[0] <= moved) & (moved <= limits[1])).all():
+                count[a], count[b] = count[a] - 1, count[b] + 1
+                break
+        else:
             return count
-        _, a, b = max(gains)
-        count[a] -= 1
-        count[b] += 1
-        used = count @ cells
