@@ -17,7 +17,14 @@ import pandas as pd
 from fairfrontier.metrics.grouped import read_rows
 from fairfrontier.metrics.statistic.interval import CONFIDENCE, bonferroni, clopper_pearson
 from fairfrontier.models.group import number_cells
-from fairfrontier.models.thresholds.bound import RATES, SELECTED, Bound, divide, read_bound
+from fairfrontier.models.thresholds.bound import (
+    RATES,
+    SELECTED,
+    Bound,
+    divide,
+    read_bound,
+    require_groups,
+)
 from fairfrontier.runtime.errors import ConfigError, InputError
 
 Shares = tuple[np.ndarray, np.ndarray]
@@ -97,8 +104,7 @@ def check_bounds(
     one, hit = part.y == 1, decided == 1
     columns = [one & hit, ~one & hit, one, ~one]
     counts = np.column_stack([np.bincount(code, each, len(cells)) for each in columns])
-    for bound in read:
-        _require_groups(bound, levels)
+    require_groups(read, levels)
     n_rates = sum(_count_rates(bound, levels) for bound in read)
     reach = bonferroni((1.0 - confidence) / 2.0, max(n_rates, 1))
     listed = []
@@ -120,17 +126,6 @@ def check_bounds(
             }
         )
     return pd.DataFrame(listed)
-
-
-def _require_groups(bound: Bound, levels: dict[str, np.ndarray]) -> None:
-    """Raise ConfigError where a bound names what is not there."""
-    if lacking := [name for name in bound.attributes + bound.strata if name not in levels]:
-        raise ConfigError(
-            f"{bound} names {lacking[0]!r}, and the attributes are {', '.join(levels)}.",
-            "Name one of them.",
-        )
-    if bound.level and not any(each.masks.any() for each in bound.compare(levels)):
-        raise ConfigError(f"No row is of the group of {bound.name!r}.", "Name another level.")
 
 
 def _count_rates(bound: Bound, levels: dict[str, np.ndarray]) -> int:

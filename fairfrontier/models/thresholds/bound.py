@@ -255,6 +255,18 @@ def _point_at(text: str, word: str, reason: str) -> ConfigError:
     return ConfigError(f"The bound cannot be read at {word!r}, {reason}: {marked}.", EXAMPLE)
 
 
+def require_groups(bounds: Sequence[Bound], levels: Mapping[str, np.ndarray]) -> None:
+    """Raise ConfigError where a bound names an attribute or a group that is not there."""
+    for bound in bounds:
+        if lacking := [name for name in bound.attributes + bound.strata if name not in levels]:
+            raise ConfigError(
+                f"{bound} names {lacking[0]!r}, and the attributes are {', '.join(levels)}.",
+                "Name one of them.",
+            )
+        if bound.level and not any(each.masks.any() for each in bound.compare(levels)):
+            raise ConfigError(f"No row is of the group of {bound}.", "Name another level.")
+
+
 def pool_strata(
     bound: Bound, levels: Mapping[str, np.ndarray], counts: np.ndarray
 ) -> tuple[dict[str, np.ndarray], list[str]]:

@@ -26,7 +26,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -35,7 +35,13 @@ from fairfrontier.models.group import Attributes, choose_columns
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.thresholds.base import PostProcessor, is_number
-from fairfrontier.models.thresholds.bound import RATES, Bound, pool_strata, read_bound
+from fairfrontier.models.thresholds.bound import (
+    RATES,
+    Bound,
+    pool_strata,
+    read_bound,
+    require_groups,
+)
 from fairfrontier.models.thresholds.bounded import Problem, solve_bounds
 from fairfrontier.models.thresholds.calibration import smooth_labels
 from fairfrontier.models.thresholds.curve import (
@@ -58,6 +64,9 @@ from fairfrontier.models.thresholds.programme import (
 )
 from fairfrontier.models.thresholds.rule import FittedRule, MixtureRule, Scale
 from fairfrontier.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fairfrontier.models.thresholds.rulebook import Rulebook
 
 # Scores of the parent at which a pooled curve has a point, beside the group's own.
 GRID = 1000
@@ -476,16 +485,11 @@ class GroupThresholds(PostProcessor):
             )
             for k, column in enumerate(self.columns)
         }
-        for bound in bounds:
-            if lacking := [n for n in bound.attributes + bound.strata if n not in levels]:
-                raise ConfigError(
-                    f"{bound} names {lacking[0]!r}, and the attributes are {', '.join(levels)}.",
-                    "Name one of them, or leave out attributes.",
-                )
+        require_groups(bounds, levels)
         pooled = [pool_strata(bound, levels, counts) for bound in bounds]
         problem = Problem(curves, bounds, [own for own, _ in pooled])
         totals = problem.totals.sum(axis=0)
-        found = solve_bounds(problem, weigh_objective(self.objective, *totals))
+        found = solve_bounds(curves, problem, weigh_objective(self.objective, *totals))
         values = problem.list_values(found.counts)
         for bound, (own, _) in zip(bounds, pooled, strict=True):
             self._warn_of_none(bound, own, found.counts)
@@ -530,9 +534,16 @@ class GroupThresholds(PostProcessor):
     def describe_rule(self) -> FittedRule:
         """Return the rule with its rates on the fitted rows."""
         facts = {**self.result_, "rates": [row[0] for row in self.result_["rates"]]}
-        if self.bounds is not None:
-            return FittedRule(self.rule_, facts, 0.0, " and ".join(self.result_["bounds"]))
         return FittedRule(self.rule_, facts, self.bound, self.criterion)
+
+    def to_rulebook(self, *arguments: Any, **keywords: Any) -> Rulebook:
+        """Return a document of the rule; ConfigError with ``bounds``, which it has no words for."""
+        if self.bounds is not None:
+            raise ConfigError(
+                "A rulebook states one criterion, and these thresholds keep bounds in words.",
+                "Save the rule, or read its thresholds_.",
+            )
+        return super().to_rulebook(*arguments, **keywords)
 
     def get_state(self) -> State:
         """Return the rule and the cells."""

@@ -4,14 +4,8 @@
 
 for one or two rates j (selected, true positive, false positive), or, for the mean gap, with
 differences that add up to at most 2 δ. What draws among the thresholds of a group reach is the
-convex hull of its ROC curve's points. Every rate, and what is gained, is linear in the shares of
-the hull's vertices. Some vertices of each group are enough: the multipliers ν of the windows (and
-those of the limits) price all others, the best one and some around it enter, and
-
-    D(ν) = Σ_k max_v (gain_kv − Σ_j ν_jk r_jkv) + (δ/2) Σ_jk |ν_jk|,   Σ_k ν_jk = 0,
-
-bounds every draw from above. It ends where that bound is reached. Points under the upper hull but
-above its lower counterpart are draws too, and are never better.
+convex hull of its ROC curve's points; rates and gains are linear there. See `hull` for the linear
+programme and its dual value D.
 
 With one cut per group, the lower ends of the windows are rates of cuts, and for the mean gap so is
 the upper end of one window, while the other has what it leaves of 2 δ. A choice of cuts is worth at
@@ -23,7 +17,7 @@ References
 M. Hardt, E. Price, N. Srebro. Equality of opportunity in supervised learning. NIPS 2016, section 4.
 R. Xian, L. Yin, H. Zhao. Fair and optimal classification via post-processing. ICML 2023.
 A. F. Cruz, M. Hardt. Unprocessing seven years of algorithmic fairness. ICLR 2024, for the relaxed
-programme. The column generation and the branch and bound: ours.
+programme. The branch and bound: ours.
 """
 
 from __future__ import annotations
@@ -34,8 +28,6 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, vstack
 
 from fairfrontier.models.thresholds.curve import (
     BOUNDED,
@@ -45,14 +37,12 @@ from fairfrontier.models.thresholds.curve import (
     Objective,
     weigh_objective,
 )
+from fairfrontier.models.thresholds.hull import Draw, Hulls, Rows, RowWriter
 from fairfrontier.models.thresholds.rule import MixtureRule
 from fairfrontier.models.thresholds.threshold import TOLERANCE, merge_runs
 
-# Vertices of each hull in the first programme, and programmes at most.
-COLUMNS = 24
-ROUNDS = 100
-# Vertices that enter lie so far from the best one.
-REACH = np.array([0, *(sign * 4**i for i in range(10) for sign in (-1, 1))])
+# What the rate of all who are chosen, the true and the false positive rate count of TP and FP.
+SIDES = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))
 # The gap that counts as closed, of gains scaled to 1.
 ACCURACY = 1e-10
 # Boxes of windows up to which all are halved, and those of the best values of more.
@@ -98,13 +88,6 @@ class Problem:
     randomized: bool = True
 
 
-class Draw(NamedTuple):
-    """Cuts of one group, ascending, and the probabilities with which one of them is used."""
-
-    cuts: np.ndarray
-    shares: np.ndarray
-
-
 class Optimum(NamedTuple):
     """One draw for each group; their gain and an upper bound on that of any draws.
 
@@ -140,37 +123,27 @@ class _Cell:
         return replace(self, cuts=cuts, rates=rates, gain=gain)
 
 
-class _Prices(NamedTuple):
-    """Multipliers of the windows, of the lower and of the upper limits, (n_rates, n_groups)."""
-
-    window: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    def weigh(self, k: int, cell: _Cell, cuts: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the gains of some cuts of group k less what their rates cost."""
-        price = self.window[:, k] - self.low[:, k] + self.high[:, k]
-        worth: np.ndarray = cell.gain[cuts] - price @ cell.rates[:, cuts]
-        return worth
-
-
 def solve(problem: Problem) -> Optimum:
     """Solve a problem.
 
     With draws it takes a few linear programmes of some hundred columns. With one cut a group it is
     the best of all where there were never more than `ALL` boxes of windows, else not ``proven``.
     """
-    gain = problem.gain
-    totals = np.sum([(curve.positive[-1], curve.negative[-1]) for curve in problem.curves], axis=0)
-    scale = float(gain.positive * totals[0] + gain.negative * totals[1]) or 1.0
-    scaled = Gain(gain.positive / scale, gain.negative / scale, 0.0)
+    gain, hulls = problem.gain, Hulls(problem.curves, problem.gain)
+    scaled = Gain(gain.positive / hulls.scale, gain.negative / hulls.scale, 0.0)
     cells = [_make_cell(problem, scaled, k) for k in range(len(problem.curves))]
-    draws, value, dual, prices = _generate_columns(problem, cells)
+    found = hulls.solve(_write_windows(problem, cells, hulls.totals))
+    if found is None:
+        raise ArithmeticError("the programme of the thresholds has no solution")
+    draws, value, dual = found.draws, found.value, found.dual
     proven = dual - value <= 10 * ACCURACY
     if not problem.randomized:
-        value, cuts, proven = _find_cuts(problem, cells, prices, dual)
+        charges = zip(problem.curves, hulls.worth - found.charge, strict=True)
+        worths = [each.positive * a + each.negative * b for each, (a, b) in charges]
+        value, cuts, proven = _find_cuts(problem, cells, worths, dual)
         draws = [Draw(np.array([cut]), np.ones(1)) for cut in cuts]
-    return Optimum(draws, gain.constant + scale * value, gain.constant + scale * dual, proven)
+    value, dual = (gain.constant + hulls.scale * each for each in (value, dual))
+    return Optimum(draws, value, dual, proven)
 
 
 def _make_cell(problem: Problem, gain: Gain, k: int) -> _Cell:
@@ -187,114 +160,32 @@ def _make_cell(problem: Problem, gain: Gain, k: int) -> _Cell:
     return _Cell(np.arange(worth.size), rates, worth, curve.hull, best, defined, low, high)
 
 
-def _generate_columns(
-    problem: Problem, cells: Sequence[_Cell]
-) -> tuple[list[Draw], float, float, _Prices]:
-    """Return the draws, their scaled value, the least upper bound found, and its prices."""
-    columns = []
-    for cell in cells:
-        spread = np.linspace(0, cell.hull.size - 1, min(COLUMNS, cell.hull.size))
-        columns.append(np.union1d(spread.astype(np.int64), cell.best))
-    least, cheapest = np.inf, _Prices(*np.zeros((3, len(problem.rates), len(cells))))
-    for _ in range(ROUNDS):
-        cuts = [cell.hull[each] for cell, each in zip(cells, columns, strict=True)]
-        draws, prices = _solve_programme(problem, cells, cuts)
-        value = sum(
-            float(draw.shares @ cell.gain[draw.cuts])
-            for cell, draw in zip(cells, draws, strict=True)
-        )
-        dual, entering = _price(problem, cells, prices)
-        if dual < least:
-            least, cheapest = dual, prices
-        larger = [np.union1d(*pair) for pair in zip(columns, entering, strict=True)]
-        grown = any(one.size > two.size for one, two in zip(larger, columns, strict=True))
-        if least - value <= TOLERANCE or not grown:
-            break
-        columns = larger
-    return draws, value, least, cheapest
+def _write_windows(problem: Problem, cells: Sequence[_Cell], totals: np.ndarray) -> Rows:
+    """Return that rates lie within windows, whose starts are ends of the programme, and limits.
 
-
-def _solve_programme(
-    problem: Problem, cells: Sequence[_Cell], cuts: Sequence[np.ndarray]
-) -> tuple[list[Draw], _Prices]:
-    """Return the best draws among some cuts of each group, and prices for which D is a bound.
-
-    The variables are the shares of the cuts, and the starts and the lengths of the windows.
+    The windows of the mean gap have lengths, too, that add up to at most 2 δ.
     """
-    pairs, n_cells, n_rates = list(zip(cells, cuts, strict=True)), len(cells), len(problem.rates)
-    sizes = [each.size for each in cuts]
-    owner, size = np.repeat(np.arange(n_cells), sizes), sum(sizes)
-    gain = np.concatenate([cell.gain[each] for cell, each in pairs])
-    rates = np.concatenate([cell.rates[:, each] for cell, each in pairs], axis=1)
-    defined, low, high = (
-        np.stack([getattr(cell, name) for cell in cells], axis=1)
-        for name in ("defined", "low", "high")
-    )
-    # By rate, kind and group: rate − start − length ≤ 0, start − rate ≤ 0, −rate ≤ −low, and
-    # rate ≤ high.
-    row = np.arange(n_rates * 4 * n_cells).reshape(n_rates, 4, n_cells)
-    none, places = np.zeros((n_rates, n_cells)), size + np.arange(2 * n_rates).reshape(2, -1, 1)
-    sign = np.array([1.0, -1.0, -1.0, 1.0])[:, None]
-    entries = [
-        (sign * rates[:, None], row[..., owner], np.arange(size)),
-        (none - 1.0, row[:, 0], places[0]),
-        (none + 1.0, row[:, 1], places[0]),
-        (none - 1.0, row[:, 0], places[1]),
-    ]
-    kept = np.stack([defined, defined, defined & (low > 0), defined & (high < 1)], axis=1).ravel()
-    most = np.stack([none, none, -low, high], axis=1).ravel()[kept]
-    matrix = _gather(entries, (row.size, size + 2 * n_rates))[kept]
-    length = problem.bound
+    writer, n_rates = RowWriter(totals), len(problem.rates)
+    writer.n_ends = n_rates * (1 + problem.mean)
+    for j, column in enumerate(problem.rates):
+        top = {j: -1.0} | ({n_rates + j: -1.0} if problem.mean else {})
+        most = 0.0 if problem.mean else problem.bound
+        for k, cell in enumerate(cells):
+            if not cell.defined[j]:
+                continue
+            mass = totals[k].sum() if column == 0 else totals[k, column - 1]
+            rate = np.array([*SIDES[column], 0.0, 0.0]) / mass
+            mask = (np.arange(len(cells)) == k).astype(np.float64)
+            writer.add((rate, mask), most=most, ends=top)
+            writer.add((-rate, mask), ends={j: 1.0})
+            if cell.low[j] > 0:
+                writer.add((-rate, mask), most=-cell.low[j])
+            if cell.high[j] < 1:
+                writer.add((rate, mask), most=cell.high[j])
     if problem.mean:
-        length *= n_rates
-        total = _gather([(np.ones(n_rates), np.zeros(1), places[1].ravel())], (1, matrix.shape[1]))
-        matrix, most = vstack([matrix, total]), np.append(most, length)
-    found = linprog(
-        np.append(-gain, np.zeros(2 * n_rates)), matrix, most,
-        _gather([(np.ones(size), owner, np.arange(size))], (n_cells, matrix.shape[1])),
-        np.ones(n_cells),
-        bounds=[(0.0, None)] * size + [(None, None)] * n_rates + [(0.0, length)] * n_rates,
-        method="highs-ds",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )  # fmt: skip
-    if found.x is None:
-        raise ArithmeticError(f"the programme of the thresholds has no solution: {found.message}")
-    draws = []
-    for each, share in zip(cuts, np.split(found.x, np.cumsum(sizes))[:n_cells], strict=True):
-        used = share > TOLERANCE
-        draws.append(Draw(each[used], share[used] / share[used].sum()))
-    marginal = np.zeros(kept.size)
-    marginal[kept] = found.ineqlin.marginals[: kept.sum()]
-    prices = -marginal.reshape(row.shape).swapaxes(0, 1)
-    # D is a bound if ν adds up to 0, and the others are not below 0: rounding leaves no remainder.
-    window = prices[0] - prices[1]
-    surplus = window.sum(axis=1) / np.maximum(1, defined.sum(axis=1))
-    window = np.where(defined, window - surplus[:, None], 0.0)
-    return draws, _Prices(window, *np.maximum(prices[2:], 0.0))
-
-
-def _gather(entries: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> csr_array:
-    """Return the matrix of values at rows and columns that are broadcast to their shape."""
-    flat = [[each.ravel() for each in np.broadcast_arrays(*entry)] for entry in entries]
-    values, row, column = (np.concatenate(each) for each in zip(*flat, strict=True))
-    return csr_array((values, (row.astype(np.int64), column)), shape=shape)
-
-
-def _price(
-    problem: Problem, cells: Sequence[_Cell], prices: _Prices
-) -> tuple[float, list[np.ndarray]]:
-    """Return D at the prices, and each group's best vertex with some around it."""
-    halves = np.abs(prices.window).sum(axis=1) / 2.0
-    size = len(problem.rates)
-    dual = problem.bound * float(size * halves.max() if problem.mean else halves.sum())
-    entering = []
-    for k, cell in enumerate(cells):
-        worth = prices.weigh(k, cell, cell.hull)
-        best = int(worth.argmax())
-        dual += float(worth[best] + prices.high[:, k] @ cell.high - prices.low[:, k] @ cell.low)
-        around = best + REACH
-        entering.append(around[(around >= 0) & (around < worth.size)])
-    return dual, entering
+        lengths = {n_rates + j: 1.0 for j in range(n_rates)}
+        writer.add((np.zeros(4), np.zeros(len(cells))), most=n_rates * problem.bound, ends=lengths)
+    return writer.gather()
 
 
 class _Found(NamedTuple):
@@ -305,15 +196,17 @@ class _Found(NamedTuple):
     proven: bool
 
 
-def _find_cuts(problem: Problem, cells: Sequence[_Cell], prices: _Prices, dual: float) -> _Found:
-    """Return the best cuts, one for each group.
+def _find_cuts(
+    problem: Problem, cells: Sequence[_Cell], worths: Sequence[np.ndarray], dual: float
+) -> _Found:
+    """Return the best cuts, one for each group; ``worths`` are gains less what the rates cost.
 
     Of many cuts some come first, and those around the best of them: what is found rules out more of
     the others.
     """
     able, below = [], []
-    for k, cell in enumerate(cells):
-        worth, rates = prices.weigh(k, cell), cell.rates.T
+    for cell, worth in zip(cells, worths, strict=True):
+        rates = cell.rates.T
         within = (rates >= cell.low - TOLERANCE) & (rates <= cell.high + TOLERANCE)
         allowed = (within | ~cell.defined).all(axis=1)
         able.append(cell.keep(allowed))

@@ -135,9 +135,9 @@ def test_linear_bounds_reach_the_linear_programme(bounds):
         expected = solve_all(curves, gain, bounds)
         if expected is None:
             with pytest.raises(UnattainableError):
-                solve_bounds(problem, gain)
+                solve_bounds(curves, problem, gain)
             continue
-        found = solve_bounds(problem, gain)
+        found = solve_bounds(curves, problem, gain)
         assert found.value == pytest.approx(expected, abs=1e-7)
         assert found.dual_value == pytest.approx(found.value, abs=1e-6)
         for bound, value in zip(read, problem.list_values(found.counts), strict=True):
@@ -150,7 +150,7 @@ def test_fractional_bounds_are_certified_and_not_below_a_grid_of_levels(text, se
     curves = draw(seed)
     gain = weigh_objective("balanced_accuracy", *_totals(curves))
     problem, (bound,) = solve(curves, gain, [text])
-    found = solve_bounds(problem, gain)
+    found = solve_bounds(curves, problem, gain)
     value = bound.value(found.counts, LEVELS)
     assert np.isnan(value) or bound.exceeds(value) <= 1e-7
     assert found.value <= found.dual_value + 1e-9
@@ -178,7 +178,7 @@ def test_parity_and_odds_are_what_criteria_give():
         gain = weigh_objective("accuracy", *_totals(curves))
         problem, _ = solve(curves, gain, [text])
         expected = solve_curves(curves, criterion=criterion, bound=0.04).value
-        assert solve_bounds(problem, gain).value == pytest.approx(expected, abs=1e-9)
+        assert solve_bounds(curves, problem, gain).value == pytest.approx(expected, abs=1e-9)
 
 
 def test_bounds_that_contradict_each_other_are_named_with_what_would_do():
@@ -187,7 +187,7 @@ def test_bounds_that_contradict_each_other_are_named_with_what_would_do():
     bounds = ["selection_rate <= 0.1", "selection_rate:sex=f >= 0.5", "tpr_max:race <= 0.99"]
     problem, _ = solve(curves, gain, bounds)
     with pytest.raises(UnattainableError) as caught:
-        solve_bounds(problem, gain)
+        solve_bounds(curves, problem, gain)
     assert "selection_rate <= 0.1" in str(caught.value)
     assert "sex=f" in str(caught.value)
     assert "race" not in str(caught.value)

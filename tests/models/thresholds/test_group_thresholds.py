@@ -186,6 +186,8 @@ def test_a_rule_of_bounds_is_saved(tmp_path):
         model.predict_proba(score, **args), read.predict_proba(score, **args)
     )
     assert model.predict_proba(score, **args)[:, 1].sum() == pytest.approx(60)
+    with pytest.raises(ConfigError):
+        model.to_rulebook()
 
 
 def test_small_strata_are_pooled_and_named():
@@ -205,6 +207,7 @@ def test_small_strata_are_pooled_and_named():
         {"bounds": ["selected <= 5"], "no_harm": True},
         {"bounds": ["selected <= 5"], "objective": "f1"},
         {"bounds": ["tpr_min:age >= 0.5"]},
+        {"bounds": ["tpr:0=7 >= 0.5"]},
         {"bounds": ["tpr_min:1 >= 0.5"], "attributes": [0]},
         {"bounds": ["tpr_min:0 >= 1", "selection_rate <= 0.01"]},
     ],

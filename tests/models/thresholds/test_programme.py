@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.models.thresholds import programme
+from fairfrontier.models.thresholds import hull, programme
 from fairfrontier.models.thresholds.curve import BOUNDED, build_curves, weigh_objective
 from fairfrontier.models.thresholds.programme import (
     Problem,
@@ -220,10 +220,10 @@ def test_few_rounds_leave_a_gap_that_is_stated(monkeypatch):
     curves = make_curves()
     best = solve_odds(curves, 0.02)
     assert best.proven
-    monkeypatch.setattr(programme, "COLUMNS", 200)
+    monkeypatch.setattr(hull, "COLUMNS", 200)
     assert solve_odds(curves, 0.02).value == pytest.approx(best.value, abs=1e-9)
-    monkeypatch.setattr(programme, "COLUMNS", 24)
-    monkeypatch.setattr(programme, "ROUNDS", 1)
+    monkeypatch.setattr(hull, "COLUMNS", 24)
+    monkeypatch.setattr(hull, "ROUNDS", 1)
     found = solve_odds(curves, 0.02)
     assert not found.proven
     assert found.value < best.value < found.dual_value
