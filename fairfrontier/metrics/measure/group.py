@@ -95,20 +95,38 @@ def _spread(rates: np.ndarray, m: np.ndarray) -> np.ndarray:
     return np.asarray((factor * rates).sum(axis=-2) * 2 / (m * (m - 1)))
 
 
+def find_largest_gap(share: np.ndarray) -> float:
+    """Return the largest difference between two levels, of shares (n_levels, n_shares)."""
+    gap = np.fmax.reduce(share, axis=0) - np.fmin.reduce(share, axis=0)
+    return float(np.fmax.reduce(gap[(~np.isnan(share)).sum(axis=0) > 1], initial=np.nan))
+
+
+def bound_largest_gap(share: np.ndarray, size: np.ndarray) -> tuple[float, float]:
+    """Return the interval of `find_largest_gap`; NaN where there is none."""
+    share = np.where((~np.isnan(share)).sum(axis=0) > 1, share, np.nan)
+    if np.isnan(share).all():
+        return np.nan, np.nan
+    return bound_difference(share, partial(wilson, share, size))
+
+
 @dataclass(frozen=True, eq=False)
-class _Recalls:
-    """Right and wrong rows of an attribute by level and class."""
+class _Shares:
+    """Rows of an attribute by level and event, and in each whether something is so.
+
+    Each row is counted ``repeats`` times.
+    """
 
     outcomes: Outcomes
     estimable: np.ndarray
+    repeats: int = 1
 
     @property
     def kept(self) -> np.ndarray:
-        """Classes with enough rows of at least two levels, bool (n_classes,)."""
+        """Events with enough rows of at least two levels, bool (n_events,)."""
         return np.asarray(self.estimable.sum(axis=0) > 1)
 
     def compute(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return TPR by level and class, and the rows that it counts as (`effective_size`)."""
+        """Return shares by level and event, and the rows that they count as (`effective_size`)."""
         rate = divide_right(self.outcomes.mass)
         offset, mass = np.stack([-rate, 1.0 - rate], axis=-1), self.outcomes.mass.sum(axis=-1)
         square = self.outcomes.square
@@ -120,19 +138,43 @@ class _Recalls:
         return rate.reshape(self.estimable.shape), size.reshape(self.estimable.shape)
 
 
-def _count(audit: Audit, attribute: str) -> _Recalls:
-    part = audit.part
-    shape = (len(part.attributes[attribute]), len(part.classes))
-    code = read_codes(part, attribute, shape[0]) * shape[1] + part.y
-    outcomes = count_outcomes(code, audit.right, np.asarray(part.weight), shape[0] * shape[1])
+def _read_cells(audit: Audit, attribute: str, *, by_label: bool = True) -> tuple[np.ndarray, int]:
+    """Return each row's level, or its level and class, as one code, and their number."""
+    n_levels, n_classes = len(audit.part.attributes[attribute]), len(audit.part.classes)
+    code = read_codes(audit.part, attribute, n_levels)
+    return (code * n_classes + audit.part.y, n_levels * n_classes) if by_label else (code, n_levels)
+
+
+def _count_right(audit: Audit, attribute: str) -> _Shares:
+    """Count the rows of every level and class, and those that are decided right."""
+    code, size = _read_cells(audit, attribute)
+    outcomes = count_outcomes(code, audit.right, audit.weight, size)
+    return _Shares(outcomes, _find_estimable(outcomes, audit, attribute))
+
+
+def _count_decided(audit: Audit, attribute: str, *, by_label: bool) -> _Shares:
+    """Count the rows of every level, or level and class, by the class that is decided."""
+    code, size = _read_cells(audit, attribute, by_label=by_label)
+    decision, classes = audit.prediction.decision, range(len(audit.part.classes))
+    each = [count_outcomes(code, decision == k, audit.weight, size) for k in classes]
+    count, mass, square = (
+        np.stack([getattr(own, name) for own in each], axis=1).reshape(-1, *shape)
+        for name, shape in (("count", ()), ("mass", (2,)), ("square", (2, 2)))
+    )
+    outcomes = Outcomes(count, mass, square)
+    return _Shares(outcomes, _find_estimable(outcomes, audit, attribute), len(classes))
+
+
+def _find_estimable(outcomes: Outcomes, audit: Audit, attribute: str) -> np.ndarray:
     enough = (outcomes.count >= max(audit.minimum, 1)) & (outcomes.mass.sum(axis=1) > 0)
-    return _Recalls(outcomes, enough.reshape(shape))
+    return np.asarray(enough.reshape(len(audit.part.attributes[attribute]), -1))
 
 
 def measure_class_gaps(
     audit: Audit,
-    combine: Callable[[np.ndarray], np.ndarray],
+    combine: Callable[[np.ndarray], np.ndarray | float],
     bound: Callable[[np.ndarray, np.ndarray], tuple[float, float]] = bound_root_mean_square,
+    count: Callable[[Audit, str], _Shares] = _count_right,
 ) -> Iterator[MeasureRow]:
     """Yield a gap for every attribute, with its interval.
 
@@ -141,12 +183,30 @@ def measure_class_gaps(
     the rows of the rates that take part. O(n).
     """
     for attribute in audit.part.attributes:
-        recalls = _count(audit, attribute)
-        rate, size = recalls.compute()
-        n = int(recalls.outcomes.count[(recalls.estimable & recalls.kept).ravel()].sum())
-        some = recalls.outcomes.count.reshape(rate.shape).any(axis=1)
-        left_out = int((some & ~(recalls.estimable & recalls.kept).any(axis=1)).sum())
+        shares = count(audit, attribute)
+        rate, size = shares.compute()
+        taking_part = shares.estimable & shares.kept
+        n = int(shares.outcomes.count[taking_part.ravel()].sum()) // shares.repeats
+        some = shares.outcomes.count.reshape(rate.shape).any(axis=1)
+        left_out = int((some & ~taking_part.any(axis=1)).sum())
         yield MeasureRow(attribute, float(combine(rate)), n, *bound(rate, size), left_out)
+
+
+@measure(
+    "equalized_odds_difference",
+    what="largest difference between two levels in the share of a class that is decided another",
+    needs=("decision", "group"),
+    task=("multiclass",),
+    direction="lower",
+    reference="Xian and Zhao, A unified post-processing framework for group fairness, 2024",
+)
+def measure_odds_difference(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield max_jk max_ab |P(ŷ = k | Y = j, a) − P(ŷ = k | Y = j, b)| for every attribute.
+
+    Of two classes it is ``gap_max``. O(n K) for K classes.
+    """
+    count = partial(_count_decided, by_label=True)
+    return measure_class_gaps(audit, find_largest_gap, bound_largest_gap, count)
 
 
 @measure(
@@ -173,7 +233,7 @@ def measure_gap_abs(audit: Audit) -> Iterator[MeasureRow]:
 def count_classes_left_out(audit: Audit) -> Iterator[MeasureRow]:
     """Yield, for every attribute, how many classes ``gap_rms`` and ``gap_abs`` leave out."""
     for attribute in audit.part.attributes:
-        left_out = int((~_count(audit, attribute).kept).sum())
+        left_out = int((~_count_right(audit, attribute).kept).sum())
         yield MeasureRow(attribute, float(left_out), audit.part.n_samples)
 
 
@@ -196,8 +256,13 @@ def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator
     """Yield one aggregate of one rate for every attribute and pair.
 
     A signed gap is for attributes with two levels and has Newcombe's interval; the others' hold for
-    any number of levels, see `bound_difference`, `bound_ratio` and `bound_extreme`.
+    any number of levels, see `bound_difference`, `bound_ratio` and `bound_extreme`. Of several
+    classes the difference of selection rates is max_k max_ab |P(ŷ = k | a) − P(ŷ = k | b)|.
     """
+    if task_of(audit.part) == "multiclass" and NAMES[position] == "selection_rate":
+        count = partial(_count_decided, by_label=False)
+        yield from measure_class_gaps(audit, find_largest_gap, bound_largest_gap, count)
+        return
     for attribute, aggregates in audit.aggregates.items():
         if aggregation == "gap" and len(audit.part.attributes.get(attribute, ())) != 2:
             continue
@@ -228,16 +293,20 @@ BOUNDS = {"difference": bound_difference, "ratio": bound_ratio}
 
 @measure(
     "gap_max",
-    what="largest difference between two levels in true positive or true negative rate",
+    what="largest difference between two levels in the true rate of a class",
     needs=("decision", "group"),
+    task=("binary", "multiclass"),
     direction="lower",
     reference=BUDRO,
 )
 def measure_gap_max(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield GapMax for every attribute and pair; see `compute_gap_max`."""
-    return _measure_both(
-        audit, "gap_max", lambda value, size: bound_difference(value, partial(wilson, value, size))
-    )
+    """Yield GapMax for every attribute and pair; see `compute_gap_max`.
+
+    With more than two classes for every attribute: max_k max_ab |TPR_ak − TPR_bk|.
+    """
+    if task_of(audit.part) == "multiclass":
+        return measure_class_gaps(audit, find_largest_gap, bound_largest_gap)
+    return _measure_both(audit, "gap_max", bound_largest_gap)
 
 
 @measure(
@@ -273,6 +342,8 @@ def _measure_both(
         yield MeasureRow(attribute, value, n, *interval, left_out)
 
 
+# What is measured of several classes, too.
+SEVERAL = {"selection_rate_difference", *(f"accuracy_{each.name}" for each in AGGREGATIONS)}
 for position, base in enumerate(RATES):
     measure(
         base.name,
@@ -286,7 +357,7 @@ for position, base in enumerate(RATES):
             f"{base.name}_{each.name}",
             what=f"{base.what}: {each.what}",
             needs=("decision", "group"),
-            task=("binary", "multiclass") if base.name == "accuracy" else ("binary",),
+            task=("binary", "multiclass") if f"{base.name}_{each.name}" in SEVERAL else ("binary",),
             direction=each.direction or base.direction,
             reference=FELDMAN if each.name == "ratio" else "",
         )(partial(measure_aggregate, position=position, aggregation=each.name))

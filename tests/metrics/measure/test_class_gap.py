@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -62,6 +62,60 @@ def test_gaps_over_classes_are_those_of_brute_force(levels, weighted):
         row = rows.loc[name]
         assert row["low"] < row["value"] < row["high"]
         assert row["n"] <= part.n_samples
+
+
+def brute_largest(part, decision, pairs, minimum=10):
+    """Return max |P(ŷ = k | Y = j, a) − P(ŷ = k | Y = j, b)| over pairs (j, k); None is any j."""
+    gaps = []
+    for j, k in pairs:
+        shares = []
+        for level in range(len(part.attributes["gender"])):
+            rows = (part.group("gender") == level) & (True if j is None else part.y == j)
+            if rows.sum() >= minimum:
+                shares.append(np.average(decision[rows] == k, weights=part.weight[rows]))
+        gaps += [np.ptp(shares)] if len(shares) > 1 else []
+    return max(gaps)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_largest_gaps_of_several_classes_are_those_of_brute_force(levels, weighted):
+    part, asked = make(levels=levels, weighted=weighted)
+    classes = range(len(part.classes))
+    compared = {
+        "selection_rate_difference": [(None, k) for k in classes],
+        "gap_max": [(k, k) for k in classes],
+        "equalized_odds_difference": list(product(classes, classes)),
+    }
+    rows = tabulate(asked, part, list(compared), minimum=10).set_index("measure")
+    for name, pairs in compared.items():
+        row = rows.loc[name]
+        assert row["value"] == pytest.approx(brute_largest(part, asked.decision, pairs))
+        assert row["low"] <= row["value"] <= row["high"]
+        assert row["group"] == "gender"
+    assert rows.loc["selection_rate_difference", "n"] == part.n_samples
+    assert rows.loc["equalized_odds_difference", "n"] == rows.loc["gap_max", "n"]
+
+
+def test_a_class_without_rows_leaves_the_largest_gaps_of_two_classes():
+    part, asked = make(k=2, levels=3)
+    several = replace(part, classes=(*part.classes, "never"))
+    names = ["selection_rate_difference", "gap_max"]
+    two, three = (
+        tabulate(Prediction(score, asked.decision), each, names, minimum=10).set_index("measure")
+        for score, each in ((asked.score[:, 1], part), (np.eye(3)[part.y], several))
+    )
+    odds = tabulate(asked, several, ["equalized_odds_difference"], minimum=10)
+    columns = ["value", "n"]
+    two = two[two["group"] == "gender"]
+    np.testing.assert_allclose(three[columns], two[columns])
+    assert odds["value"].item() == pytest.approx(two.loc["gap_max", "value"])
+
+
+def test_no_largest_gap_of_levels_without_rows_enough():
+    part, asked = make(n=40)
+    rows = tabulate(asked, part, ["gap_max", "equalized_odds_difference"], minimum=1000)
+    assert rows[["value", "low", "high"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("compute", [compute_class_gap_rms, compute_class_gap_abs])
