@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fairfrontier.models.noisy.estimator import NoisyTrueGroups as NoisyTrueGroups
     from fairfrontier.models.noisy.estimator import NoisyUnconstrained as NoisyUnconstrained
     from fairfrontier.models.registry import create, load_model
-    from fairfrontier.models.regression.barycentre import QuantileBarycentre
+    from fairfrontier.models.regression.barycentre import QuantileBarycentre as QuantileBarycentre
     from fairfrontier.models.regression.estimator import FairRegression as FairRegression
     from fairfrontier.models.regression.estimator import (
         FairRegressionClassifier as FairRegressionClassifier,

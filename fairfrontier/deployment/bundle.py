@@ -22,7 +22,7 @@ from fairfrontier.models.group import number_cells
 from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import read_manifest, reading
 from fairfrontier.models.registry import load_model
-from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.base import GroupRule, PostProcessor
 from fairfrontier.models.thresholds.places import Amounts, Places, fill_places, find_bounded
 from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER
@@ -167,7 +167,7 @@ class Mixture:
 
 def _save_chain(model: Any, folder: Path, rule: Path) -> None:
     """Save a model, and the rule behind it, if there is one, to a folder of its own."""
-    if isinstance(model, PostProcessor):
+    if isinstance(model, GroupRule):
         model.rule.save(rule)
         model = model.estimator_
     model.save(folder)
@@ -177,7 +177,7 @@ def load_chain(folder: Path, rule: Path | None, trusted: Collection[str] = ()) -
     """Load a model, with the rule behind it where a folder of one is named."""
     own = read_manifest(folder)["method"] == FrameEstimator.name
     model: Any = (FrameEstimator.load if own else load_model)(folder, trusted=trusted)
-    return model if rule is None else cast("PostProcessor", load_model(rule)).behind(model)
+    return model if rule is None else cast("GroupRule", load_model(rule)).behind(model)
 
 
 def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
@@ -353,7 +353,7 @@ def find_unfitted(model: Any, groups: np.ndarray) -> np.ndarray:
     """Return which rows are of a combination of groups that a rule was fitted without, bool."""
     unfitted = np.zeros(len(groups), dtype=bool)
     for component in list_components(model):
-        if isinstance(component, PostProcessor) and not component.takes_unseen:
+        if isinstance(component, GroupRule) and not component.takes_unseen:
             cells, code = number_cells(component.cross(groups))
             known = set(map(tuple, component.cells_.tolist()))
             unknown = np.array([tuple(cell) not in known for cell in cells.tolist()], dtype=bool)
@@ -533,7 +533,7 @@ class Bundle(BaseEstimator):
         """The attributes that the rule looks at, beside the features, in their order."""
         names, needed = self.encoder.names, set[int]()
         for component in list_components(self.model):
-            if isinstance(component, PostProcessor):
+            if isinstance(component, GroupRule):
                 needed |= set(component.cross(np.arange(len(names))[None, :])[0])
         return tuple(name for position, name in enumerate(names) if position in needed)
 

@@ -38,7 +38,7 @@ from fairfrontier.models.base import Regressor
 from fairfrontier.models.baseline.gbdt import GBDTRegression, Project
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.individual.budro.estimator import BuDRO
-from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.base import GroupRule
 from fairfrontier.models.tree.boosting import BoostedTrees
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
@@ -121,7 +121,7 @@ def attribute_score(
     Algorithm 1; R. Mitchell et al. Sampling permutations for Shapley value estimation. JMLR 23,
     2022 (an order and its reverse).
     """
-    if isinstance(model, PostProcessor):
+    if isinstance(model, GroupRule):
         model = model.estimator_
     number = isinstance(model, Regressor)
     if has_formula(model) and not isinstance(model, Linear):
@@ -149,7 +149,7 @@ def has_formula(model: Any) -> bool:
 
 def count_rows(bundle: Bundle) -> int:
     """Return how many rows a card explains: ``ROWS``, or what ``CARD_WORK`` allows."""
-    ruled = isinstance(bundle.model, PostProcessor)
+    ruled = isinstance(bundle.model, GroupRule)
     model = bundle.model.estimator_ if ruled else bundle.model
     if has_formula(model):
         return ROWS
@@ -161,7 +161,7 @@ def _weigh(model: Any) -> float:
     """Return about how many trees' predictions of a row take as long as one of the model."""
     if isinstance(model, Mixture):
         return _weigh(model.first) + _weigh(model.second)
-    if isinstance(model, PostProcessor):
+    if isinstance(model, GroupRule):
         return _weigh(model.estimator_)
     if isinstance(model, OneClass):
         return _weigh(model.model)
@@ -183,7 +183,7 @@ def _predict(model: Any, X: np.ndarray) -> np.ndarray:
     if isinstance(model, Mixture):
         first, second = _predict(model.first, X), _predict(model.second, X)
         return (1.0 - model.share) * first + model.share * second
-    if isinstance(model, PostProcessor):
+    if isinstance(model, GroupRule):
         model = model.estimator_
     return np.asarray(model.predict_proba(X), dtype=np.float64)[:, 1]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -175,6 +176,15 @@ def _keywords(model: Any, part: Part, groups: np.ndarray) -> dict[str, np.ndarra
     return {key: value for key, value in keywords.items() if key in needs}
 
 
+@contextmanager
+def _naming(part: Part) -> Iterator[None]:
+    """Name the group that an error is about."""
+    try:
+        yield
+    except GroupError as error:
+        raise error.name(part.attributes) from None
+
+
 def predict_rows(
     model: Any, part: Part, X: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -188,16 +198,15 @@ def predict_rows(
             "Give the dataset a label with task: regression, as adult-regression has.",
         )
     if task == "regression" or not hasattr(model, "predict_proba"):
-        output = np.asarray(model.predict(X, **keywords), dtype=np.float64)
+        with _naming(part):
+            output = np.asarray(model.predict(X, **keywords), dtype=np.float64)
         _check(model, part, output, (X.shape[0],))
         if task == "regression":
             return output, output
         probability = _one_hot(model, part, output)
     else:
-        try:
+        with _naming(part):
             output = np.asarray(model.predict_proba(X, **keywords), dtype=np.float64)
-        except GroupError as error:
-            raise error.name(part.attributes) from None
         codes = _codes(model, part, output)
         _check(model, part, output, (X.shape[0], codes.size))
         if output.size and (output.min() < -1e-9 or output.max() > 1 + 1e-9):

@@ -621,6 +621,8 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
         rows: dict[str, dict[str, Any]] = {"linear_regression": {}, "gbdt_regression": {}}
         for group in dataset.groups:
             rows[f"fair_regression {group}"] = {"method": "fair_regression", "attribute": group}
+            rule = {"method": "quantile_barycentre", "attributes": group, "unseen": "pooled"}
+            rows[f"parity {group}"] = {"method": BEST, "then": rule}
         return rows
     rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
     for group in dataset.groups:

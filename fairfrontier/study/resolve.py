@@ -426,15 +426,13 @@ class Resolver:
         if row is None:
             yield None, {}
             return
-        from fairfrontier.models.thresholds.base import PostProcessor
+        from fairfrontier.models.thresholds.base import GroupRule
 
         where = f"{key}.then"
         method = self.methods.get(row.method)
-        if method is None or not issubclass(method, PostProcessor):
+        if method is None or not issubclass(method, GroupRule):
             known = [
-                name
-                for name, other in self.methods.all().items()
-                if issubclass(other, PostProcessor)
+                name for name, other in self.methods.all().items() if issubclass(other, GroupRule)
             ]
             raise ConfigError(
                 f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 import yaml
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fairfrontier.metrics.verb import evaluate
 from fairfrontier.models.base import Estimator
 from fairfrontier.models.registry import METHODS, create, load_model
-from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.base import GroupRule
 from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
 from fairfrontier.runtime.errors import InputError, StoreError
 from fairfrontier.runtime.finder import find_yaml, list_names
@@ -41,7 +41,7 @@ CASES = [(name, task) for name, cls in METHODS.all().items() for task in sorted(
 COUNTED = [(name, task) for name, task in CASES if METHODS.all()[name].weights_are_counts]
 TOLD = [(name, task) for name, task in CASES if "progress" in METHODS.all()[name].fit_takes]
 
-SCORERS = [name for name, cls in METHODS.all().items() if issubclass(cls, PostProcessor)]
+SCORERS = [name for name, cls in METHODS.all().items() if issubclass(cls, GroupRule)]
 
 every_method = pytest.mark.parametrize("name", METHODS.all())
 every_case = pytest.mark.parametrize(("name", "task"), CASES)
@@ -52,7 +52,7 @@ class ScoredVariants:
     """The variants of a part, with a model's score as their one feature."""
 
     variants: CounterfactualSet
-    model: LogisticRegression
+    model: LogisticRegression | LinearRegression
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,28 +68,36 @@ class ScoredVariants:
 
     def __iter__(self) -> Iterator[Variant]:
         for each in self.variants:
-            yield replace(each, X=self.model.predict_proba(each.X)[:, 1:])
+            yield replace(each, X=score(self.model, each.X))
 
     def take(self, rows: np.ndarray) -> ScoredVariants:
         return ScoredVariants(self.variants.take(rows), self.model)
 
 
-def score_part(part: Part, model: LogisticRegression) -> Part:
+def score(model: LogisticRegression | LinearRegression, X: np.ndarray) -> np.ndarray:
+    """Return P(Y=1|x) or the prediction as one column."""
+    if isinstance(model, LinearRegression):
+        return model.predict(X)[:, None]
+    return model.predict_proba(X)[:, 1:]
+
+
+def score_part(part: Part, model: LogisticRegression | LinearRegression) -> Part:
     sets = {name: ScoredVariants(each, model) for name, each in part.counterfactuals.items()}
-    return replace(part, X=model.predict_proba(part.X)[:, 1:], counterfactuals=sets)
+    return replace(part, X=score(model, part.X), counterfactuals=sets)
 
 
 @cache
 def score_split(split: Split) -> Split:
     """Return the split as a post-processor is given it: the scores of a model for its features."""
-    model = LogisticRegression(max_iter=1000).fit(split.train.X, split.train.y)
+    chosen = LogisticRegression(max_iter=1000) if split.train.classes else LinearRegression()
+    model = chosen.fit(split.train.X, split.train.y)
     parts = {name: score_part(part, model) for name, part in split.parts()}
     return split.replace(feature_names=("score",), protected_columns={}, **parts)
 
 
 def splits_for(name: str, tiny: dict[str, Split]) -> dict[str, Split]:
     """Return the splits that a method is held to."""
-    if not issubclass(METHODS.all()[name], PostProcessor):
+    if not issubclass(METHODS.all()[name], GroupRule):
         return tiny
     return {
         task: score_split(split) if task in METHODS.all()[name].task else split
@@ -360,7 +368,9 @@ def test_weights_count_rows(name, task, splits):
     assert np.abs(answer(plain, split.test) - answer(leant, split.test)).max() > 2e-3
 
 
-@pytest.mark.parametrize(("name", "task"), [(name, "binary") for name in SCORERS])
+@pytest.mark.parametrize(
+    ("name", "task"), [case for case in CASES if case[0] in SCORERS and case[1] == "binary"]
+)
 def test_a_decision_belongs_to_its_row(name, task, trained):
     model, split = trained
     part = split.test

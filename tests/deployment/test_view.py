@@ -42,6 +42,10 @@ threads: 1
 objective: {objective}
 frontier: {{fairness: ['{fairness}']}}
 """
+PARITY = (
+    "parity: {method: gbdt_regression, n_estimators: 8, "
+    "then: {method: quantile_barycentre, attributes: origin, bound: 0.05}}"
+)
 FAIR = "fair_regression: {budget: 0.02, iterations: 8, attribute: origin}"
 
 
@@ -66,7 +70,7 @@ def wages(tmp_path_factory):
         tmp_path_factory.mktemp("wages"),
         NUMBER,
         "income",
-        methods=f"{{gbdt_regression: {{n_estimators: 8}}, {FAIR}}}",
+        methods=f"{{gbdt_regression: {{n_estimators: 8}}, {FAIR}, {PARITY}}}",
         objective="rmse",
         fairness="disparity:origin",
     )
@@ -182,7 +186,37 @@ def test_alarms_of_a_regression_are_of_what_is_above_the_median(wages, tmp_path)
         run_monitor(table=tmp_path / "same.csv", accepted="high", **asked)
 
 
-@pytest.mark.parametrize("method", ["gbdt_regression", "fair_regression"])
+def test_numbers_moved_by_group_are_scored_audited_and_watched(wages, tmp_path):
+    study, raw = wages
+    choice, folder, _ = leave(ff.Study(study.folder, study.home, study.facts), "parity")
+    bundle = ff.load_bundle(folder / "bundle")
+    assert bundle.needed_groups == ("origin",)
+    assert "origin" in bundle.feature_names_in_
+    test = ff.load("loans", select_on="validation", home=study.home).test
+    rows = raw.loc[test.ids]
+    decided = bundle.decide(rows)
+    moved = 70 * choice.model.predict(test.X, sensitive_features=test.groups)
+    plain = 70 * choice.model.estimator_.predict(test.X)
+    np.testing.assert_allclose(decided["prediction"], moved, atol=1e-9)
+    assert np.abs(moved - plain).max() > 0.1
+    strange = bundle.decide(rows.head(2).assign(origin="elsewhere"))
+    assert strange["prediction"].isna().all()
+    assert (strange["refused"] != "").all()
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    found = ff.audit(tmp_path / "rows.csv", model=folder / "bundle", minimum=10)
+    own, points = (
+        found.measures.set_index(["measure", "group"])["value"],
+        read_points(study, "parity"),
+    )
+    for measure in ("disparity", "kolmogorov_smirnov", "wasserstein", "mean_residual_difference"):
+        assert own[measure, "origin"] == pytest.approx(points[measure, "origin"], abs=1e-12)
+    watched = run_monitor(
+        table=tmp_path / "rows.csv", bundle=folder / "bundle", out=tmp_path / "watch"
+    )
+    assert not watched["alarms"]
+
+
+@pytest.mark.parametrize("method", ["gbdt_regression", "fair_regression", "parity"])
 def test_values_of_a_regression_add_up_to_its_expected_prediction(wages, tmp_path, method):
     study, raw = wages
     choice, *_ = leave(ff.Study(study.folder, study.home, study.facts), method)
@@ -191,6 +225,9 @@ def test_values_of_a_regression_add_up_to_its_expected_prediction(wages, tmp_pat
     found = explain(bundle, rows)
     assert found.unit == "units of the label"
     total = found.base + found.values.sum(axis=1)
+    if method == "parity":
+        # Of the regressor behind which groups are moved.
+        bundle.model = bundle.model.estimator_
     np.testing.assert_allclose(total, bundle.decide(rows)["score"], rtol=1e-5)
 
 

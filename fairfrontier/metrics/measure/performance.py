@@ -5,9 +5,10 @@ Accuracy is a rate of the group table (metrics/statistic/rate.py), overall and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from scipy.special import logit
@@ -19,12 +20,15 @@ from fairfrontier.metrics.statistic.interval import (
     Z,
     average,
     average_cells,
+    bound_difference,
     bound_extreme,
+    bound_ratio,
     effective_size,
     wilson,
 )
 from fairfrontier.metrics.statistic.rate import divide, read_codes
 from fairfrontier.models.prediction import task_of
+from fairfrontier.models.regression.barycentre import Distance, compare_distributions
 from fairfrontier.prepare.split import Task
 
 # Losses and errors of predictions that are numbers: overall, by level, and the largest level's.
@@ -142,10 +146,7 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]
     """
     losses = _list_losses(audit, compute)
     for attribute in audit.part.attributes:
-        mean, count = _average_levels(audit, attribute, *losses)
-        known = count >= max(audit.minimum, 1)
-        n, left_out = int(count.sum()), int(((count > 0) & ~known).sum())
-        mean = Mean(*(each[known] for each in (mean.value, mean.error, mean.degrees, mean.skew)))
+        mean, n, left_out = _average_known(audit, attribute, *losses)
         low, high = bound_extreme(mean.limit, mean.value.shape, largest=True)
         value = float(np.fmax.reduce(mean.value, initial=np.nan))
         yield MeasureRow(attribute, value, n, low, high, left_out)
@@ -171,6 +172,22 @@ def _average_levels(
     codes = read_codes(audit.part, attribute, n_levels)
     count = np.bincount(codes, minlength=n_levels)
     return average_cells(values, audit.weight, codes, n_levels, possible), count
+
+
+def _count_known(audit: Audit, count: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """Return which levels have rows enough, the rows of all, and the levels left out."""
+    known = count >= max(audit.minimum, 1)
+    return known, int(count.sum()), int(((count > 0) & ~known).sum())
+
+
+def _average_known(
+    audit: Audit, attribute: str, values: np.ndarray, possible: np.ndarray | None = None
+) -> tuple[Mean, int, int]:
+    """Return the means of the levels with rows enough, all rows, and the levels left out."""
+    mean, count = _average_levels(audit, attribute, values, possible)
+    known, n, left_out = _count_known(audit, count)
+    parts = (each[known] for each in (mean.value, mean.error, mean.degrees, mean.skew))
+    return Mean(*parts), n, left_out
 
 
 for each in LOSSES:
@@ -240,6 +257,121 @@ def measure_r2(audit: Audit) -> Iterator[MeasureRow]:
         if spread > 0:
             value = 1 - float(np.average(square, weights=weight)) / spread
     yield MeasureRow("", value, y.size)
+
+
+@measure(
+    "mean_residual",
+    what="mean of the target less the prediction, in units of the target; overall and by level",
+    needs=("score",),
+    task=("regression",),
+)
+def measure_mean_residual(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield E(y − f(x)) of the part and of every level: above 0 where predictions are too low."""
+    residual = audit.part.y - audit.prediction.score
+    yield MeasureRow("", *average(residual, audit.weight))
+    for attribute in audit.part.attributes:
+        yield from measure_means(audit, attribute, residual)
+
+
+@measure(
+    "mean_residual_difference",
+    what="largest difference between two levels in the mean of the target less the prediction, in "
+    "units of the target",
+    needs=("score", "group"),
+    task=("regression",),
+    direction="lower",
+)
+def measure_residual_difference(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield max_ab |E(y − f(x) | a) − E(y − f(x) | b)| for every attribute; `bound_difference`."""
+    residual = audit.part.y - audit.prediction.score
+    for attribute in audit.part.attributes:
+        mean, n, left_out = _average_known(audit, attribute, residual)
+        value, limits = mean.value[:, None], lambda reach, mean=mean: _stand(mean.limit(reach))
+        worst = float(np.ptp(value)) if len(value) > 1 else np.nan
+        yield MeasureRow(attribute, worst, n, *bound_difference(value, limits), left_out)
+
+
+def measure_error_ratio(audit: Audit, compute: Compute, power: float) -> Iterator[MeasureRow]:
+    """Yield the smallest ratio between two levels' mean errors to a power; see `bound_ratio`.
+
+    Not estimable where the larger error is 0.
+    """
+    loss = expect_loss(audit, compute)
+    for attribute in audit.part.attributes:
+        mean, n, left_out = _average_known(audit, attribute, loss)
+
+        def limits(reach: float, mean: Mean = mean) -> tuple[np.ndarray, np.ndarray]:
+            return _stand(np.maximum(each, 0.0) ** power for each in mean.limit(reach))
+
+        value = mean.value[:, None] ** power
+        some = len(value) > 1 and value.max() > 0
+        worst = float(value.min() / value.max()) if some else np.nan
+        interval = bound_ratio(value, limits) if some else (np.nan, np.nan)
+        yield MeasureRow(attribute, worst, n, *interval, left_out)
+
+
+def _stand(ends: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return limits as columns."""
+    low, high = ends
+    return low[:, None], high[:, None]
+
+
+for name, compute, power in (("mae", compute_absolute, 1.0), ("rmse", compute_square, 0.5)):
+    measure(
+        f"{name}_ratio",
+        what=f"smallest ratio between two levels in {name.upper()}",
+        needs=("score", "group"),
+        task=("regression",),
+        direction="higher",
+    )(partial(measure_error_ratio, compute=compute, power=power))
+
+
+def measure_distance(audit: Audit, distance: Distance) -> Iterator[MeasureRow]:
+    """Yield the largest distance between the distributions of two levels' predictions.
+
+    Of a difference between distribution functions the lower end holds for all pairs of levels at
+    once, and the upper where the true distance is attained, as in `bound_deviations`; Wasserstein's
+    has no interval.
+    """
+    part, weight = audit.part, audit.weight
+    values, probability = audit.prediction.outcomes
+    for attribute, levels in part.attributes.items():
+        codes = read_codes(part, attribute, len(levels))
+        count = np.bincount(codes, audit.weight > 0, len(levels)).astype(np.int64)
+        known, n, left_out = _count_known(audit, count)
+        rows = [np.flatnonzero(codes == code) for code in np.flatnonzero(known)]
+        if len(rows) < 2:
+            yield MeasureRow(attribute, np.nan, n, left_out=left_out)
+            continue
+        mass = [np.outer(weight[each], probability).ravel() for each in rows]
+        apart = compare_distributions([values[each].ravel() for each in rows], mass, distance)
+        low = high = np.nan
+        if distance == "kolmogorov_smirnov":
+            inverse = np.array([np.sum(w**2) / np.sum(w) ** 2 for w in (weight[r] for r in rows)])
+            root, pairs = np.sqrt(inverse[:, None] + inverse), len(rows) * (len(rows) - 1) / 2
+            above = np.sqrt(np.log(2 * pairs / (1 - CONFIDENCE)) / 2)
+            low = max(float((apart - above * root).max()), 0.0)
+            high = min(float((apart + Z / 2 * root).max()), 1.0)
+        yield MeasureRow(attribute, float(apart.max()), n, low, high, left_out)
+
+
+DISTANCES: Mapping[Distance, str] = MappingProxyType(
+    {
+        "kolmogorov_smirnov": "largest difference between two levels' distribution functions of "
+        "the predictions",
+        "wasserstein": "largest area between two levels' distribution functions of the "
+        "predictions, in units of the target",
+    }
+)
+for distance, what in DISTANCES.items():
+    measure(
+        distance,
+        what=what,
+        needs=("score", "group"),
+        task=("regression",),
+        direction="lower",
+        reference="Chzhen et al., Fair regression with Wasserstein barycenters, 2020",
+    )(partial(measure_distance, distance=distance))
 
 
 # How far the predictions of groups are distributed from those of all rows.

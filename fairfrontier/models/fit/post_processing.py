@@ -23,7 +23,7 @@ from fairfrontier.models.prediction import (
     predict_rows,
     predict_variants,
 )
-from fairfrontier.models.thresholds.base import PostProcessor, score_part
+from fairfrontier.models.thresholds.base import GroupRule, score_part
 from fairfrontier.models.thresholds.model import fit_processor, require_calibration
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import Block
@@ -33,7 +33,7 @@ FOLDS = 5
 
 
 def fit_behind(
-    processor: PostProcessor,
+    processor: GroupRule,
     load: Callable[[], Estimator],
     stored: Mapping[str, Prediction],
     split: Split,
@@ -59,7 +59,7 @@ def fit_behind(
 
 
 def fit_behind_blocks(
-    processor: PostProcessor, model: Estimator, stored: Mapping[str, Prediction], split: Split
+    processor: GroupRule, model: Estimator, stored: Mapping[str, Prediction], split: Split
 ) -> dict[str, Prediction]:
     """Fit a post-processor on stored scores, as `fit_behind` does, where rows stay in partitions.
 
@@ -87,7 +87,7 @@ def _predict_variants(block: Block, model: Any, part: Part) -> Prediction:
 
 
 def _decide(
-    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessor]
+    processor: GroupRule, part: Part, stored: Prediction, chain: Callable[[], GroupRule]
 ) -> Prediction:
     """Return a post-processor's decisions from the stored scores of its model.
 
@@ -110,7 +110,7 @@ def _decide(
 
 
 def _decide_variants(
-    processor: PostProcessor, part: Part, stored: Prediction, chain: Callable[[], PostProcessor]
+    processor: GroupRule, part: Part, stored: Prediction, chain: Callable[[], GroupRule]
 ) -> Mapping[str, Variants]:
     """Return a monotone rule's decisions on every variant, from its stored score.
 
@@ -143,13 +143,14 @@ def _enclose(score: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _cross_fit(
-    processor: PostProcessor, split: Split, part: Part, decided: Prediction, score: np.ndarray
+    processor: GroupRule, split: Split, part: Part, decided: Prediction, score: np.ndarray
 ) -> Prediction:
     """Return a prediction for the part that a rule is fitted on with decisions by rules of folds.
 
-    Folds have rows of every group and label; where one has a single row, there are none.
+    Folds have rows of every group and class; where one has a single row, there are none.
     """
-    _, cell = number_cells(np.column_stack([processor.cross(part.groups), part.y]))
+    labels = [part.y] if part.classes else []
+    _, cell = number_cells(np.column_stack([processor.cross(part.groups), *labels]))
     folds = min(FOLDS, int(np.bincount(cell, part.weight > 0).min()))
     if folds < 2:
         return decided

@@ -82,7 +82,235 @@ TURN = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PostProcessor(Classifier):
+class GroupRule(Estimator):
+    """Base of what changes scores or predictions by group: behind an estimator, or by themselves.
+
+    Parameters
+    ----------
+    estimator : estimator or None
+        None where its scores or predictions are given in place of rows, (n_samples,) or (n_samples,
+        1).
+    prefit : bool
+        Whether the estimator is fitted, so that the rows of ``fit`` are for the rule alone.
+    cv : int, splitter or iterable of splits, optional
+        Else the folds whose other rows the models were fitted on that the rule learns from.
+    attributes : int, str, list of these or None
+        Columns of ``sensitive_features`` whose cross product makes the groups; None crosses all.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted estimator, where there is one.
+    cells_ : ndarray of int64, shape (n_groups, n_attributes)
+        The combinations of codes that make the groups, in ascending order.
+    """
+
+    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
+
+    # Whether it corrects the score itself: P(Y=1|x), or a number.
+    rescores: ClassVar[bool] = False
+    # Whether P(decision = 1) rises with the score in every group.
+    monotone: ClassVar[bool] = False
+
+    estimator_: Any = field(init=False)
+    cells_: np.ndarray = field(init=False)
+
+    estimator: Any = field(default=None, kw_only=False)
+    prefit: bool = False
+    cv: Any = None
+    attributes: Attributes = None
+
+    @property
+    def takes_unseen(self) -> bool:
+        """Whether it decides on groups that no row of the fit had."""
+        return False
+
+    @property
+    def mend_unseen(self) -> str:
+        """What to do about such groups."""
+        policy = " or with unseen: pooled" if hasattr(self, "unseen") else ""
+        return (
+            f"Fit the rule on rows of every group{policy}, or merge small groups in the dataset's "
+            "YAML."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: rows are the estimator's, or scores in one dimension."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = self.estimator is None
+        return tags
+
+    def supports(self, split: Split) -> str | None:
+        """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
+        if len(split.feature_names) != 1:
+            return f"{self.name} decides from scores: put it behind a method, as then: {self.name}."
+        return Estimator.supports(self, split)
+
+    def from_scores(self, scores: Any, y: Any = None, **keywords: Any) -> Self:
+        """Fit the rule on scores that the fitted estimator gave to rows, and labels of these.
+
+        ``keywords`` are those of ``fit``. Predictions ask the estimator, if there is one.
+        """
+        estimator, self.estimator = self.estimator, None
+        try:
+            self.fit(scores, y, **keywords)
+        finally:
+            self.estimator = estimator
+        if estimator is not None:
+            self._stand_behind(estimator)
+        return self
+
+    def behind(self, model: Any) -> Self:
+        """Return this fitted rule behind a model that gives such scores.
+
+        ConfigError is raised where it was fitted on probabilities and the model has none, or on
+        other scores and the model has a ``predict_proba``, which is what would be asked.
+        """
+        rule = copy(self)
+        rule._stand_behind(model)
+        return rule
+
+    @property
+    def rule(self) -> Self:
+        """The fitted rule on scores, without the estimator."""
+        rule = copy(self)
+        rule.estimator = None
+        rule.__dict__.pop("estimator_", None)
+        rule.__dict__.pop(NAMES, None)
+        rule.n_features_in_ = 1
+        return rule
+
+    def _stand_behind(self, model: Any, label: Any = None) -> None:
+        """Let a model give the scores, of whose labels ``label`` is the favourable one."""
+        self.estimator_, self.asked_ = model, label
+        for name in (SHAPE, NAMES):
+            self.__dict__.pop(name, None)
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted rule to a new folder, and the estimator, where it can be read again.
+
+        Estimators of this library are, and those of types that skops trusts; of others the rule is
+        written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
+        """
+        if "cells_" not in vars(self):
+            raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
+        rule, estimator = self.rule, unfreeze(vars(self).get("estimator_"))
+        state = rule.pack_state()
+
+        def write(**learners: Any) -> Path:
+            parameters, whole = rule.list_parameters(), replace(state, learners=learners)
+            return write_state(Path(folder), self.name, parameters, whole, self.trusted)
+
+        if estimator is None or isinstance(estimator, Estimator):
+            written = write()
+        else:
+            try:
+                written = write(**{BEHIND: estimator})
+            except StoreError as error:
+                written = write()
+                warnings.warn(
+                    f"The rule is saved without its estimator. {error.fault}", stacklevel=2
+                )
+        if isinstance(estimator, Estimator):
+            estimator.save(written / BEHIND)
+        return written
+
+    @classmethod
+    def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
+        """Read what ``save`` wrote; see `Estimator.load`."""
+        rule = super().load(folder, trusted=trusted)
+        if (Path(folder) / BEHIND).is_dir():
+            model = load_model(Path(folder) / BEHIND, trusted=trusted)
+            rule._stand_behind(model, vars(rule).get("asked_"))
+        return rule
+
+    def unpack_state(self, state: State) -> None:
+        """Restore what ``pack_state`` returned, and the estimator behind which the rule stands."""
+        learners = dict(state.learners)
+        estimator = learners.pop(BEHIND, None)
+        super().unpack_state(replace(state, learners=learners))
+        if estimator is not None:
+            self._stand_behind(estimator, vars(self).get("asked_"))
+
+    def list_tried(self) -> tuple[np.ndarray, Codes]:
+        """Return scores of zero in every group, and the groups, by which a saved rule is tried."""
+        count, columns = len(self.cells_), self.columns
+        known = vars(self).get(FEATURES)
+        width = len(known.levels) if known else max(columns) + 1
+        groups = Codes.of(
+            np.zeros((count + TRIED, width), dtype=np.int64), known.names if known else ()
+        )
+        groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
+        return np.zeros(len(groups)), groups
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns of ``sensitive_features`` whose cross product made the groups of the fit."""
+        given = vars(self).get(FEATURES)
+        if given is None:
+            named = [getattr(self, name) for name in self.group_parameters]
+            last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
+            numbers = np.arange(max(self.cells_.shape[1], last + 1))[None, :]
+        else:
+            numbers = Codes.of(np.arange(len(given.levels))[None, :], given.names)
+        columns: list[int] = self.cross(numbers)[0].tolist()
+        return columns
+
+    def learn_cells(self, groups: np.ndarray) -> np.ndarray:
+        """Set ``cells_`` from the rows of a fit and return their codes, int64, (n_samples,)."""
+        self.cells_, codes = number_cells(self.cross(groups))
+        return codes
+
+    def cross(self, groups: np.ndarray) -> np.ndarray:
+        """Return the columns of ``groups`` whose cross product makes the groups."""
+        return choose_columns(groups, self.attributes)
+
+    def name_cell(
+        self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Return attribute -> level of one of ``cells_``, from all attributes and their levels."""
+        items = list(attributes.items())
+        numbers = Codes.of(np.arange(len(items))[None, :], tuple(attributes))
+        chosen = [items[column] for column in self.cross(numbers)[0].tolist()]
+        return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
+
+    def refuse_cell(self, cell: np.ndarray, fault: str, mend: str) -> GroupError:
+        """Return an error about a combination of codes, which ``fault`` calls ``{group}``."""
+        return GroupError(fault, mend, dict(zip(self.columns, cell.tolist(), strict=True)))
+
+    def require_weight(self, code: np.ndarray, weight: np.ndarray, rows: str) -> None:
+        """Raise GroupError where a group has no weight."""
+        lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
+        if lacking.any():
+            raise self.refuse_cell(
+                self.cells_[lacking][0],
+                f"No {rows} row with weight is of the group {{group}}, which {self.name} needs.",
+                "Merge small groups in the dataset's YAML, or give that part more rows.",
+            )
+
+    def encode(self, groups: np.ndarray) -> np.ndarray:
+        """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
+
+        A combination that no row of the fit had is a GroupError, or has the code ``len(cells_)``
+        where the rule ``takes_unseen`` ones.
+        """
+        present, inverse = number_cells(self.cross(groups))
+        known = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
+        codes = [known.get(tuple(cell), len(known)) for cell in present.tolist()]
+        if len(known) in codes and not self.takes_unseen:
+            raise self.refuse_cell(
+                present[codes.index(len(known))],
+                f"{self.name} cannot decide: it was fitted without a row of the group {{group}}.",
+                self.mend_unseen,
+            )
+        numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
+        return numbered
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PostProcessor(GroupRule, Classifier):
     """Base of the rules that decide from scores, by group: behind an estimator, or from scores.
 
     With an ``estimator`` the rule is a classifier on its rows: ``fit(X, y, *, sensitive_features,
@@ -135,25 +363,12 @@ class PostProcessor(Classifier):
     model was trained on are overconfident: whoever gives scores gives those of other rows.
     """
 
-    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
-
-    # Whether its probabilities are a corrected P(Y=1|x), and not those of a decision.
-    rescores: ClassVar[bool] = False
-    # Whether P(decision = 1) rises with the score in every group.
-    monotone: ClassVar[bool] = False
-
-    estimator_: Any = field(init=False)
-    cells_: np.ndarray = field(init=False)
     scale_: Scale = field(init=False)
     knots_: Knots = field(init=False)
     # Whether the first of classes_ is the favourable label.
     turned_: bool = field(init=False)
 
-    estimator: Any = field(default=None, kw_only=False)
-    prefit: bool = False
-    cv: Any = None
     pos_label: Any = None
-    attributes: Attributes = None
     scale: Scale | None = "probability"
     random_state: int = 0
 
@@ -162,66 +377,12 @@ class PostProcessor(Classifier):
         """The label of decision 1: ``pos_label``, or the last of ``classes_``."""
         return self.classes_[1 - self.turned_]
 
-    @property
-    def takes_unseen(self) -> bool:
-        """Whether it decides on groups that no row of the fit had."""
-        return False
-
-    @property
-    def mend_unseen(self) -> str:
-        """What to do about such groups."""
-        policy = " or with unseen: pooled" if hasattr(self, "unseen") else ""
-        return (
-            f"Fit the rule on rows of every group{policy}, or merge small groups in the dataset's "
-            "YAML."
-        )
-
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         chosen = self.scale in SCALES or self.scale is type(self).scale is None
         self.require("scale", chosen, ", ".join(SCALES))
         known = self.estimator is None or not isinstance(self.estimator, type)
         self.require("estimator", known, "an instance, fitted or not, or None for scores")
-
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: rows are the estimator's, or scores in one dimension."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = self.estimator is None
-        return tags
-
-    def from_scores(self, scores: Any, y: Any = None, **keywords: Any) -> Self:
-        """Fit the rule on scores that the fitted estimator gave to rows, and labels of these.
-
-        ``keywords`` are those of ``fit``. Predictions ask the estimator, if there is one.
-        """
-        estimator, self.estimator = self.estimator, None
-        try:
-            self.fit(scores, y, **keywords)
-        finally:
-            self.estimator = estimator
-        if estimator is not None:
-            self._stand_behind(estimator)
-        return self
-
-    def behind(self, model: Any) -> Self:
-        """Return this fitted rule behind a model that gives such scores.
-
-        ConfigError is raised where it was fitted on probabilities and the model has none, or on
-        other scores and the model has a ``predict_proba``, which is what would be asked.
-        """
-        rule = copy(self)
-        rule._stand_behind(model)
-        return rule
-
-    @property
-    def rule(self) -> Self:
-        """The fitted rule on scores, without the estimator."""
-        rule = copy(self)
-        rule.estimator = None
-        rule.__dict__.pop("estimator_", None)
-        rule.__dict__.pop(NAMES, None)
-        rule.n_features_in_ = 1
-        return rule
 
     def _stand_behind(self, model: Any, label: Any = None) -> None:
         """Let a model give the scores, of whose labels ``label`` is the favourable one."""
@@ -234,11 +395,7 @@ class PostProcessor(Classifier):
                 f"{type(unfreeze(model)).__name__} it would read {read}.",
                 "Fit it on what predict_proba gives, or else decision_function.",
             )
-        self.estimator_, self.asked_ = model, label
-        for name in (SHAPE, NAMES):
-            self.__dict__.pop(name, None)
-            if hasattr(model, name):
-                setattr(self, name, getattr(model, name))
+        super()._stand_behind(model, label)
 
     def validate_training(
         self, X: Any, y: Any, *aligned: Any, sample_weight: np.ndarray | None = None
@@ -320,11 +477,9 @@ class PostProcessor(Classifier):
 
     def supports(self, split: Split) -> str | None:
         """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
-        if len(split.feature_names) != 1:
-            return f"{self.name} decides from scores: put it behind a method, as then: {self.name}."
         if self.pos_label not in (None, 1):
             return f"pos_label is {self.pos_label!r}, and scores of a split are of its class 1."
-        return super(Classifier, self).supports(split)
+        return super().supports(split)
 
     def predict(  # type: ignore[override]
         self, X: np.ndarray, *, sensitive_features: Any, ids: np.ndarray | None = None
@@ -534,44 +689,6 @@ class PostProcessor(Classifier):
         rows, rates = np.bincount(code, minlength=size), measure_rates(h, code, weight, size)
         return {"rows": rows.tolist(), "rates": rates.tolist()}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the fitted rule to a new folder, and the estimator, where it can be read again.
-
-        Estimators of this library are, and those of types that skops trusts; of others the rule is
-        written alone, with a UserWarning: it decides from scores, or `behind` the estimator.
-        """
-        if "cells_" not in vars(self):
-            raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
-        rule, estimator = self.rule, unfreeze(vars(self).get("estimator_"))
-        state = rule.pack_state()
-
-        def write(**learners: Any) -> Path:
-            parameters, whole = rule.list_parameters(), replace(state, learners=learners)
-            return write_state(Path(folder), self.name, parameters, whole, self.trusted)
-
-        if estimator is None or isinstance(estimator, Estimator):
-            written = write()
-        else:
-            try:
-                written = write(**{BEHIND: estimator})
-            except StoreError as error:
-                written = write()
-                warnings.warn(
-                    f"The rule is saved without its estimator. {error.fault}", stacklevel=2
-                )
-        if isinstance(estimator, Estimator):
-            estimator.save(written / BEHIND)
-        return written
-
-    @classmethod
-    def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
-        """Read what ``save`` wrote; see `Estimator.load`."""
-        rule = super().load(folder, trusted=trusted)
-        if (Path(folder) / BEHIND).is_dir():
-            model = load_model(Path(folder) / BEHIND, trusted=trusted)
-            rule._stand_behind(model, vars(rule).get("asked_"))
-        return rule
-
     def pack_state(self) -> State:
         """Return the rule's state with what scores are."""
         state = super().pack_state()
@@ -581,94 +698,22 @@ class PostProcessor(Classifier):
 
     def unpack_state(self, state: State) -> None:
         """Restore what ``pack_state`` returned, and the estimator behind which the rule stands."""
-        facts, learners = dict(state.facts), dict(state.learners)
+        facts = dict(state.facts)
         self.scale_ = facts.pop("scale", self.scale)
         self.turned_, self.asked_ = facts.pop("turned", False), facts.pop("asked", None)
         self.knots_ = tuple(tuple(pair) for pair in facts.pop("knots", ()))
-        estimator = learners.pop(BEHIND, None)
-        super().unpack_state(replace(state, facts=facts, learners=learners))
-        if estimator is not None:
-            self._stand_behind(estimator, self.asked_)
+        super().unpack_state(replace(state, facts=facts))
 
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""
-        count, columns = len(self.cells_), self.columns
-        known = vars(self).get(FEATURES)
-        width = len(known.levels) if known else max(columns) + 1
-        groups = Codes.of(
-            np.zeros((count + TRIED, width), dtype=np.int64), known.names if known else ()
-        )
-        groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
-        score, ids = np.zeros(len(groups)), np.arange(len(groups))
+        score, groups = self.list_tried()
+        ids = np.arange(len(groups))
         decision, chance = (
             self.predict(score, sensitive_features=groups, ids=ids),
             self.predict_proba(score, sensitive_features=groups),
         )
         if decision.shape != score.shape or chance.shape != (*score.shape, 2):
             raise ValueError("it has not one decision for every row")
-
-    @property
-    def columns(self) -> list[int]:
-        """The columns of ``sensitive_features`` whose cross product made the groups of the fit."""
-        given = vars(self).get(FEATURES)
-        if given is None:
-            named = [getattr(self, name) for name in self.group_parameters]
-            last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
-            numbers = np.arange(max(self.cells_.shape[1], last + 1))[None, :]
-        else:
-            numbers = Codes.of(np.arange(len(given.levels))[None, :], given.names)
-        columns: list[int] = self.cross(numbers)[0].tolist()
-        return columns
-
-    def learn_cells(self, groups: np.ndarray) -> np.ndarray:
-        """Set ``cells_`` from the rows of a fit and return their codes, int64, (n_samples,)."""
-        self.cells_, codes = number_cells(self.cross(groups))
-        return codes
-
-    def cross(self, groups: np.ndarray) -> np.ndarray:
-        """Return the columns of ``groups`` whose cross product makes the groups."""
-        return choose_columns(groups, self.attributes)
-
-    def name_cell(
-        self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]
-    ) -> dict[str, str]:
-        """Return attribute -> level of one of ``cells_``, from all attributes and their levels."""
-        items = list(attributes.items())
-        numbers = Codes.of(np.arange(len(items))[None, :], tuple(attributes))
-        chosen = [items[column] for column in self.cross(numbers)[0].tolist()]
-        return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
-
-    def refuse_cell(self, cell: np.ndarray, fault: str, mend: str) -> GroupError:
-        """Return an error about a combination of codes, which ``fault`` calls ``{group}``."""
-        return GroupError(fault, mend, dict(zip(self.columns, cell.tolist(), strict=True)))
-
-    def require_weight(self, code: np.ndarray, weight: np.ndarray, rows: str) -> None:
-        """Raise GroupError where a group has no weight."""
-        lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
-        if lacking.any():
-            raise self.refuse_cell(
-                self.cells_[lacking][0],
-                f"No {rows} row with weight is of the group {{group}}, which {self.name} needs.",
-                "Merge small groups in the dataset's YAML, or give that part more rows.",
-            )
-
-    def encode(self, groups: np.ndarray) -> np.ndarray:
-        """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
-
-        A combination that no row of the fit had is a GroupError, or has the code ``len(cells_)``
-        where the rule ``takes_unseen`` ones.
-        """
-        present, inverse = number_cells(self.cross(groups))
-        known = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
-        codes = [known.get(tuple(cell), len(known)) for cell in present.tolist()]
-        if len(known) in codes and not self.takes_unseen:
-            raise self.refuse_cell(
-                present[codes.index(len(known))],
-                f"{self.name} cannot decide: it was fitted without a row of the group {{group}}.",
-                self.mend_unseen,
-            )
-        numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
-        return numbered
 
 
 def is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from fairfrontier.models.prediction import check_features
 from fairfrontier.models.registry import METHODS, create, name_columns
 from fairfrontier.models.response import name_estimator, score_rows
-from fairfrontier.models.thresholds.base import PostProcessor, score_part
+from fairfrontier.models.thresholds.base import GroupRule, PostProcessor, score_part
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError, GroupError
 
@@ -71,7 +71,7 @@ def _find_positive(model: Any) -> Any:
 
 
 def fit_processor(
-    processor: PostProcessor, split: Split, calibration: np.ndarray, validation: np.ndarray | None
+    processor: GroupRule, split: Split, calibration: np.ndarray, validation: np.ndarray | None
 ) -> None:
     """Fit a post-processor on P(Y=1|x) of the part it takes and, if any, the validation part."""
     refuse_unknown_groups(split, processor)
@@ -109,7 +109,7 @@ def require_calibration(split: Split) -> Part:
     return part
 
 
-def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
+def refuse_unknown_groups(split: Split, processor: GroupRule) -> None:
     """Raise DataError for a group with validation or test rows, but no calibration row."""
     if processor.takes_unseen:
         return

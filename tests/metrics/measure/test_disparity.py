@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, wasserstein_distance
 
 from fairfrontier.metrics.measure.performance import find_distances
 from fairfrontier.metrics.verb import tabulate
@@ -134,3 +136,55 @@ def test_a_level_of_few_rows_is_not_estimable():
         mix(np.hstack([score, score]), np.array([0.5, 0.5])), part, ["disparity"], minimum=60
     )
     assert alone["value"].isna().all()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_distances_between_levels_equal_those_of_scipy(mixed):
+    part, prediction = make_regression(400)
+    if mixed:
+        prediction = mix(np.stack([prediction.score, prediction.score**2], 1), np.array([0.7, 0.3]))
+    part = replace(part, weight=np.random.default_rng(2).uniform(0.5, 2, part.n_samples))
+    names = ["kolmogorov_smirnov", "wasserstein"]
+    table = tabulate(prediction, part, names).set_index(["measure", "group"])
+    values, chance = prediction.outcomes
+    for attribute, levels in part.attributes.items():
+        rows = [part.group(attribute) == code for code in range(len(levels))]
+        pairs = [
+            [(values[r].ravel(), np.outer(part.weight[r], chance).ravel()) for r in (one, other)]
+            for one, other in itertools.combinations(rows, 2)
+        ]
+        area = max(wasserstein_distance(a, b, u, v) for (a, u), (b, v) in pairs)
+        assert table.loc[("wasserstein", attribute), "value"] == pytest.approx(area)
+        steep = max(
+            abs(np.average(a <= z, weights=u) - np.average(b <= z, weights=v))
+            for (a, u), (b, v) in pairs
+            for z in values.ravel()
+        )
+        found = table.loc[("kolmogorov_smirnov", attribute)]
+        assert found["value"] == pytest.approx(steep)
+        assert found["low"] <= found["value"] <= found["high"]
+    unweighted = tabulate(prediction, replace(part, weight=np.ones(part.n_samples)), names[:1])
+    if not mixed:
+        score = [prediction.score[part.group("attribute0") == k] for k in range(2)]
+        found = unweighted.set_index("group")["value"]["attribute0"]
+        assert found == pytest.approx(ks_2samp(*score).statistic)
+
+
+def test_residuals_and_ratios_of_errors_by_their_definition():
+    part, prediction = make_regression(500)
+    names = ["mean_residual", "mean_residual_difference", "mae_ratio", "rmse_ratio"]
+    table = tabulate(prediction, part, names).set_index(["measure", "group"])
+    residual = part.y - prediction.score
+    for attribute, levels in part.attributes.items():
+        by = [residual[part.group(attribute) == code] for code in range(len(levels))]
+        mean, mae, square = (
+            np.array([np.mean(f(each)) for each in by]) for f in (np.array, np.abs, np.square)
+        )
+        found = table.xs(attribute, level="group")
+        assert found["value"]["mean_residual_difference"] == pytest.approx(np.ptp(mean))
+        assert found["value"]["mae_ratio"] == pytest.approx(mae.min() / mae.max())
+        assert found["value"]["rmse_ratio"] == pytest.approx(np.sqrt(square.min() / square.max()))
+        assert (found["low"] <= found["value"]).all()
+        assert (found["value"] <= found["high"]).all()
+        own = table["value"]["mean_residual", f"{attribute}={levels[0]}"]
+        assert own == pytest.approx(mean[0])
