@@ -28,25 +28,25 @@ def score_rows(estimator: Any, X: Any, positive: Any, name: str) -> tuple[np.nda
     Parameters
     ----------
     estimator : estimator
-        Of any library, of two classes: its ``predict_proba`` is asked, else its
-        ``decision_function``, which is turned around where ``positive`` is the first of its labels.
+        Of any library: its ``predict_proba`` is asked, else its ``decision_function``, which of two
+        classes is turned around where ``positive`` is the first of its labels.
     X : array or frame
         As the estimator takes it.
-    positive : object
-        The label that larger scores make more likely.
+    positive : object or ndarray
+        The one of two labels that larger scores make more likely, or three labels or more.
     name : str
         What errors call the estimator, such as "The member gbdt".
 
     Returns
     -------
-    score : ndarray of float64, shape (n_samples,)
+    score : ndarray of float64, shape (n_samples,) or (n_samples, n_labels)
     probability : bool
         Whether a score is P(Y = positive | x); else only the order counts.
 
     Raises
     ------
     ConfigError
-        For an estimator with neither, or that does not know the label.
+        For an estimator with neither, or that does not know these labels.
     InputError
         For rows that it refuses, and scores that are no numbers. UnfittedError, if it is not
         fitted.
@@ -66,8 +66,9 @@ def score_rows(estimator: Any, X: Any, positive: Any, name: str) -> tuple[np.nda
             f"{name} refuses these rows: {text}", "Give rows as those that it was fitted on."
         ) from error
     known = method == "predict_proba"
-    # Probabilities without names are those of the two labels in order.
-    classes = getattr(estimator, "classes_", [None, positive] if known else [])
+    # Probabilities without names are those of the labels in order.
+    unnamed = positive if np.ndim(positive) else [None, positive]
+    classes = getattr(estimator, "classes_", unnamed if known else [])
     return take_response(output, np.asarray(classes), positive, name), known
 
 
@@ -93,22 +94,36 @@ def choose_response(estimator: Any, name: str) -> str:
 
 
 def take_response(output: Any, classes: np.ndarray, positive: Any, name: str) -> np.ndarray:
-    """Return the scores of one of two labels from what an estimator says of rows."""
-    known = classes.tolist()
-    if len(known) != 2 or positive not in known:
+    """Return the scores of one of two labels, or of several, from an estimator's output."""
+    known, several = classes.tolist(), np.ndim(positive) > 0
+    asked = np.asarray(positive).tolist() if several else [positive]
+    size = len(asked) if several else 2
+    if len(known) != size or not set(asked) <= set(known):
+        among = f"among {'two' if size == 2 else size} labels"
         raise ConfigError(
             f"{name} knows the labels {', '.join(map(str, known)) or 'of no classes'}, and scores "
-            f"of {positive!s} among two labels are asked for.",
-            "Give a classifier of two classes, and the labels that it was fitted on.",
+            f"of {', '.join(map(str, asked))} {among} are asked for.",
+            f"Give a classifier of {'two' if size == 2 else size} classes, and the labels that it "
+            "was fitted on.",
         )
-    column, table = known.index(positive), np.asarray(output, dtype=np.float64)
-    score = table[:, column] if table.ndim == 2 else table if column else -table
+    columns, table = [known.index(each) for each in asked], np.asarray(output, dtype=np.float64)
+    if several:
+        score = table[:, columns]
+    else:
+        score = table[:, columns[0]] if table.ndim == 2 else table if columns[0] else -table
     if not np.isfinite(score).all():
         raise InputError(
             f"{name} has no finite score for {np.count_nonzero(~np.isfinite(score))} rows.",
             "Let it handle what those rows hold.",
         )
     return score
+
+
+def choose_asked(rule: Any) -> Any:
+    """Return the label of which a rule needs a score, its favourable one; of several all."""
+    if rule.classes_.size > 2:
+        return rule.classes_
+    return getattr(rule, "favourable", rule.classes_[1])
 
 
 def unfreeze(estimator: Any) -> Any:
@@ -131,7 +146,7 @@ class Scored:
     """The fitted estimator of a rule, and what it says of the rows of the rule's fit.
 
     ``score`` are those of models that were not trained on the row, ``probability`` says what they
-    are. ``codes`` are 1 of the favourable label.
+    are. ``codes`` are 1 of the favourable label; of several classes they are those of all labels.
     """
 
     estimator: Any
@@ -156,7 +171,7 @@ def score_training(rule: Any, X: Any, y: Any, groups: Any, sample_weight: Any) -
         labels = validate_data(rule, y=to_host(y))
         codes = rule.learn_target(labels)
     weight = None if sample_weight is None else training_weight(sample_weight, len(codes))
-    positive, fitted = getattr(rule, "favourable", rule.classes_[1]), rule.estimator
+    positive, fitted = choose_asked(rule), rule.estimator
     if rule.prefit or isinstance(fitted, FrozenEstimator):
         score, known = score_rows(fitted, X, positive, name)
     else:

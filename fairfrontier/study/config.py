@@ -598,7 +598,7 @@ def choose_measures(dataset: DatasetConfig) -> list[str]:
     """
     by_group = {
         "binary": ("selection_rate_difference", "gap_max"),
-        "multiclass": ("gap_rms",),
+        "multiclass": ("selection_rate_difference", "gap_rms"),
         "regression": ("disparity",),
     }[dataset.label.task]
     measures = [f"{measure}:{group}" for group in dataset.groups for measure in by_group]
@@ -632,13 +632,13 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
             for name, criterion in CRITERIA.items():
                 rule = {"method": "group_thresholds", "criterion": criterion, "attributes": group}
                 rows[f"{name} {group}"] = {"method": BEST, "then": {**rule, **RULE}}
-            # Without groups at decision: the one bounds odds, the other parity.
             rows[f"fair_gbm {group}"] = {"method": "fair_gbm", "attributes": group}
-            rows[f"linear_post {group}"] = {
-                "method": "linear_post",
-                "criterion": "parity",
-                "attributes": group,
-            }
+        # Without groups at decision: fair_gbm bounds odds, this one parity.
+        rows[f"linear_post {group}"] = {
+            "method": "linear_post",
+            "criterion": "parity",
+            "attributes": group,
+        }
     if has_metric:
         rows |= {"budro": {}, "sensei": {}}
     return rows

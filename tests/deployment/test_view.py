@@ -341,3 +341,26 @@ def test_a_level_that_is_named_other_is_counted_with_the_small_ones():
     described = describe_rows(encoder, rows, decided, np.ones(n), minimum=10)
     counted = {level: each["rows"] for level, each in described["groups"]["race"].items()}
     assert counted == {"white": 20, "other": 35}
+
+
+def test_a_rule_of_several_classes_is_chosen_within_a_bound_and_decides_rows(tmp_path):
+    rule = "{method: linear_post, criterion: parity, bound: 0.0, attributes: origin, "
+    rule += "n_estimators: 10, max_depth: 2}"
+    study, raw = run(
+        tmp_path,
+        CLASSES,
+        "job",
+        methods=f"{{linear: {{}}, fair: {rule}}}",
+        objective="accuracy",
+        fairness="selection_rate_difference:origin",
+    )
+    own = {method: read_points(study, method) for method in ("linear", "fair")}
+    for measure in ("selection_rate_difference", "gap_max", "equalized_odds_difference"):
+        assert all(np.isfinite(each[measure, "origin"]) for each in own.values())
+    _, folder, _ = leave(study, "fair")
+    test = ff.load("loans", select_on="validation", home=study.home).test
+    rows = raw.loc[test.ids]
+    decided = ff.load_bundle(folder / "bundle").decide(rows)["decision"]
+    share = pd.crosstab(rows["origin"].to_numpy(), decided.to_numpy(), normalize="index")
+    expected = own["fair"]["selection_rate_difference", "origin"]
+    assert np.ptp(share.to_numpy(), axis=0).max() == pytest.approx(expected)

@@ -96,4 +96,4 @@ def test_several_classes_are_learnt_by_methods_that_learn_them(home):
     path.write_text(several.replace("[region, job]", "[region]"))
     rows = read(home, "dataset: loans\n").methods
     assert list(rows)[:4] == ["linear", "gbdt", "random_forest", "ensemble"]
-    assert {row.method for name, row in rows.items() if " " in name} == {"reweigh"}
+    assert {row.method for name, row in rows.items() if " " in name} == {"reweigh", "linear_post"}

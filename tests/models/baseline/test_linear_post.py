@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linprog
+from scipy.sparse import eye, kron
 from sklearn.compose import make_column_transformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -14,7 +15,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fairfrontier import create, load_model
-from fairfrontier.models.baseline.linear_post import LinearPost, RateProblem, solve_rates
+from fairfrontier.metrics.grouped import by_group
+from fairfrontier.models.baseline.linear_post import (
+    LinearPost,
+    RateProblem,
+    list_events,
+    solve_rates,
+)
 from fairfrontier.models.group import EVENTS
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.models.tables import measure_gap
@@ -159,18 +166,74 @@ def draw_problem(bound, seed=0, n=300):
     weight /= weight.sum()
     lean = rng.dirichlet(np.ones(5), n)
     gain = lean @ [0.9, -0.2, -0.7, 0.6, -0.5] + 0.3 * rng.normal(size=n)
-    return RateProblem(gain, lean / (weight @ lean), np.array([0, 0, 0, 1, 1]), weight, bound)
+    gain, event = np.stack([0 * gain, gain], axis=1), np.array([0, 0, 0, 1, 1])
+    share, column = lean / (weight @ lean), np.arange(5)
+    return RateProblem(gain, share, column, np.ones(5, dtype=int), event, weight, bound)
+
+
+def draw_classes(criterion, n_classes, n_groups, bound, *, kind="plain", n=60):
+    """Several classes and groups: ``ties`` has rows twice, ``empty`` no row of a cell."""
+    rng = np.random.default_rng(10 * n_classes + n_groups)
+    n_drawn = n // 3 if kind == "ties" else n
+    chance = rng.dirichlet(np.full(n_classes, 0.7), n_drawn)
+    group = rng.dirichlet(np.full(n_groups, 0.5), n_drawn)
+    if kind == "known":
+        group = np.eye(n_groups)[rng.integers(n_groups, size=n_drawn)]
+    joint = chance[:, :, None] * group[:, None]
+    if kind == "empty":
+        joint[:, 0, 0] = 0.0
+    joint = np.tile(joint, (n // n_drawn, 1, 1))
+    weight = rng.uniform(0.5, 2.0, n)
+    weight /= weight.sum()
+    cells = [
+        (e, k, joint[:, list(among), a].sum(axis=1))
+        for e, (among, k) in enumerate(list_events(criterion, n_classes))
+        for a in range(n_groups)
+    ]
+    event, decision, mass = zip(*[each for each in cells if each[2].any()], strict=True)
+    mass = np.stack(mass, axis=1)
+    return RateProblem(
+        joint.sum(axis=2),
+        mass / (weight @ mass),
+        np.arange(mass.shape[1]),
+        np.array(decision),
+        np.array(event),
+        weight,
+        bound,
+    )
 
 
 def solve_program(problem):
     """Return the best expected gain within the bound, by a linear programme over all rules."""
-    reached = problem.weight[:, None] * problem.share
-    pairs = [(i, j) for i in range(5) for j in range(5)
-             if i != j and problem.event[i] == problem.event[j]]  # fmt: skip
-    rows = np.array([reached[:, i] - reached[:, j] for i, j in pairs])
-    found = linprog(-problem.weight * problem.gain, A_ub=rows, b_ub=[problem.bound] * len(rows),
+    n, n_decisions = problem.gain.shape
+    reached = np.zeros((len(problem.event), n, n_decisions))
+    for cell, (column, decision) in enumerate(zip(problem.column, problem.decision, strict=True)):
+        reached[cell, :, decision] = problem.weight * problem.share[:, column]
+    reached = reached.reshape(len(reached), -1)
+    pairs = [(i, j) for i, e in enumerate(problem.event) for j, f in enumerate(problem.event)
+             if i != j and e == f]  # fmt: skip
+    rows = np.array([reached[i] - reached[j] for i, j in pairs])
+    one = kron(eye(n), np.ones((1, n_decisions)))
+    found = linprog(-(problem.weight[:, None] * problem.gain).ravel(), A_ub=rows,
+                    b_ub=[problem.bound] * len(rows), A_eq=one, b_eq=np.ones(n),
                     bounds=(0, 1))  # fmt: skip
     return -found.fun
+
+
+@pytest.mark.parametrize("criterion", EVENTS)
+@pytest.mark.parametrize(
+    ("n_classes", "n_groups", "kind"),
+    [(3, 2, "plain"), (3, 5, "empty"), (4, 3, "known"), (4, 2, "ties"), (2, 5, "ties")],
+)
+@pytest.mark.parametrize("bound", [0.0, 0.05])
+def test_the_dual_is_the_best_gain_of_all_rules_of_several_classes(
+    criterion, n_classes, n_groups, kind, bound
+):
+    problem = draw_classes(criterion, n_classes, n_groups, bound, kind=kind)
+    found = solve_rates(problem, 3e-5)
+    best = solve_program(problem)
+    assert best - 1e-8 <= found.value <= best + found.gap + 1e-8
+    assert found.gap <= 3e-5
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.03, 0.1, 1.0])
@@ -183,11 +246,14 @@ def test_the_dual_is_the_best_gain_of_all_rules(bound):
     for event in (0, 1):
         assert abs(found.price[problem.event == event].sum()) < 1e-9
     # Thresholds at these prices reach it, but for the one or two rows on which they lie.
-    chosen = problem.weight * (problem.gain > problem.share @ found.price)
-    assert chosen @ problem.gain == pytest.approx(best, abs=0.02)
+    chosen = problem.weight * (problem.gain[:, 1] > problem.share @ found.price)
+    assert chosen @ problem.gain[:, 1] == pytest.approx(best, abs=0.02)
     rates = chosen @ problem.share
     gaps = [np.ptp(rates[problem.event == event]) for event in (0, 1)]
     assert max(gaps) <= bound + 0.05
+    assert (found.attained, found.difference) == pytest.approx(
+        (chosen @ problem.gain[:, 1], max(gaps))
+    )
 
 
 def test_no_price_where_no_bound_binds():
@@ -219,3 +285,46 @@ def test_it_stands_behind_any_estimator(n_groups, fitted, tmp_path):
     assert (decided[0.05] == labels).mean() > max(labels.mean(), 1 - labels.mean()) + 0.05
     back = load_model(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(back.predict_proba(new), model.predict_proba(new))
+
+
+def draw_grades(n, seed=0):
+    """Return rows, three grades that follow two of their features, and three groups."""
+    X, _, groups = draw_table(n, seed, n_groups=3)
+    grade = X[:, 0] + X[:, 1] + np.random.default_rng(seed).logistic(size=n)
+    return X, np.array(["a", "b", "c"])[np.digitize(grade, [0.5, 2.5])], groups
+
+
+@pytest.mark.parametrize(
+    ("criterion", "measure"),
+    [
+        ("parity", "selection_rate_difference"),
+        ("equal_opportunity", "gap_max"),
+        ("equalized_odds", "equalized_odds_difference"),
+    ],
+)
+@pytest.mark.parametrize("behind", [True, False])
+def test_fresh_rows_of_several_classes_keep_the_bound(criterion, measure, behind, tmp_path):
+    X, y, groups = draw_grades(4000)
+    fresh, labels, others = draw_grades(20_000, seed=1)
+    gaps, right = {}, {}
+    for bound in (1.0, 0.05):
+        settings = {"criterion": criterion, "bound": bound}
+        model = LinearPost(LogisticRegression(), cv=3) if behind else LinearPost(**TREES)
+        model.set_params(**settings).fit(X, y, sensitive_features=groups)
+        decided = model.predict(fresh)
+        rows = by_group(labels, decided, sensitive_features={"g": others[:, 0]}, measures=measure)
+        gaps[bound], right[bound] = rows["value"].item(), (decided == labels).mean()
+        assert model.report_["value"] == pytest.approx(right[bound], abs=0.03)
+    error = 3 * np.sqrt(0.5 / np.unique(groups[:, 0] * 3 + (y == "b"), return_counts=True)[1].min())
+    assert gaps[0.05] < 0.05 + error
+    assert gaps[0.05] < gaps[1.0] / 2
+    assert right[1.0] > right[0.05] > (labels == "b").mean()
+    back = load_model(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(back.predict_proba(fresh), model.predict_proba(fresh))
+
+
+def test_costs_are_of_two_classes():
+    X, y, groups = draw_grades(200)
+    costs = {"costs": {"false_positive": 1, "false_negative": 2}}
+    with pytest.raises(ConfigError, match="objective"):
+        LinearPost(objective=costs, **TREES).fit(X, y, sensitive_features=groups)
