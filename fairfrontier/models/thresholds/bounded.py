@@ -35,6 +35,8 @@ CLOSED = 1e-6
 # Intervals of levels that are tried at most, and the rounding of a bound that is kept.
 MOST_NODES = 400
 ROUNDING = 1e-9
+# Rounds over the cells in which one cut is chosen for each.
+PASSES = 3
 
 
 class BoundedOptimum(NamedTuple):
@@ -217,8 +219,21 @@ def _write_levels(writer: RowWriter, term: _Term, interval: tuple[float, float])
             writer.add(((numerator - most * denominator) / mass, mask))
 
 
-def solve_bounds(curves: Sequence[Curve], problem: Problem, gain: Gain) -> BoundedOptimum:
+class _Node(NamedTuple):
+    """A part of all choices: the cuts of some hulls, and levels within intervals."""
+
+    reached: Reached
+    hulls: Hulls
+    intervals: list[tuple[float, float]]
+
+
+def solve_bounds(
+    curves: Sequence[Curve], problem: Problem, gain: Gain, *, randomized: bool = True
+) -> BoundedOptimum:
     """Return the best draws among the thresholds of each cell that keep all bounds.
+
+    Without ``randomized`` each cell has one cut: the best of those tried, and ``dual_value`` bounds
+    all others.
 
     Raises
     ------
@@ -228,59 +243,118 @@ def solve_bounds(curves: Sequence[Curve], problem: Problem, gain: Gain) -> Bound
 
     Notes
     -----
-    Some linear programmes of some hundred columns; of fractional rates that are compared, one for
-    each of up to `MOST_NODES` intervals of levels, beside a sort of the scores.
+    Some linear programmes of some hundred columns; up to `MOST_NODES` times two of them for
+    fractional rates that are compared and for one cut a cell, beside a sort of the scores.
     """
-    hulls = Hulls(curves, gain)
+    whole = Hulls(curves, gain)
 
-    def solve(intervals: Sequence[tuple[float, float]]) -> Reached | None:
+    def solve(hulls: Hulls, intervals: Sequence[tuple[float, float]]) -> Reached | None:
         return hulls.solve(problem.write(intervals))
 
     def count(reached: Reached) -> np.ndarray:
         return np.hstack([reached.counts, problem.totals])
 
-    root = solve(problem.intervals)
+    root = solve(whole, problem.intervals)
     if root is None:
-        raise _refuse(problem, hulls)
+        raise _refuse(problem, whole)
     best: Reached | None = None
     # The best value found, and the largest bound on what was left out.
     least, left_out, number = -np.inf, -np.inf, itertools.count()
-    queue = [(-root.dual, next(number), root, problem.intervals)]
-    for _ in range(MOST_NODES):
+    for share in () if randomized else (0.0, 1.0):
+        found = _round(problem, whole, whole.choose_share(share))
+        if found is not None and found.value > least:
+            best, least = found, found.value
+    queue = [(-root.dual, next(number), _Node(root, whole, problem.intervals))]
+    for _ in range(MOST_NODES if randomized else MOST_NODES // 2):
         if not queue or -queue[0][0] <= least + CLOSED:
             break
-        _, _, node, intervals = heapq.heappop(queue)
-        if problem.find_excess(count(node)) <= ROUNDING or not intervals:
+        node, hulls, intervals = heapq.heappop(queue)[2]
+        mixed = [] if randomized else [c for c, d in enumerate(node.draws) if d.cuts.size > 1]
+        found = node
+        levels = [0.0] * len(intervals)
+        if problem.find_excess(count(node)) > ROUNDING and intervals:
+            wanted = problem.find_levels(count(node))
+            levels = [min(max(v, a), b) for v, (a, b) in zip(wanted, intervals, strict=True)]
+            found = solve(hulls, [(v, v) for v in levels])
+        elif not mixed:
             left_out = max(left_out, node.dual)
             if node.value > least:
                 best, least = node, node.value
             continue
-        wanted = problem.find_levels(count(node))
-        levels = [min(max(v, a), b) for v, (a, b) in zip(wanted, intervals, strict=True)]
-        tried = solve([(v, v) for v in levels])
-        if tried is not None and tried.value > least:
-            best, least = tried, tried.value
-        wide = int(np.argmax([b - a for a, b in intervals]))
-        low, high = intervals[wide]
-        if high - low < ROUNDING:
+        if found is not None and not randomized:
+            found = _round(problem, hulls, found)
+        if found is not None and found.value > least:
+            best, least = found, found.value
+        halves = [*_halve(node, hulls, intervals, mixed, levels)]
+        if not halves:
             left_out = max(left_out, node.dual)
-            continue
-        # At the level of the relaxation the halves exclude it sooner than at the middle.
-        inside = low + 0.1 * (high - low) < levels[wide] < high - 0.1 * (high - low)
-        middle = levels[wide] if inside else (low + high) / 2.0
-        for half in ((low, middle), (middle, high)):
-            smaller = [*intervals]
-            smaller[wide] = half
-            child = solve(smaller)
+        for some, narrowed in halves:
+            child = solve(some, narrowed)
             if child is not None and child.dual > least + CLOSED:
-                heapq.heappush(queue, (-child.dual, next(number), child, smaller))
+                heapq.heappush(queue, (-child.dual, next(number), _Node(child, some, narrowed)))
             elif child is not None:
                 left_out = max(left_out, child.dual)
     if best is None:
-        raise _refuse(problem, hulls)
+        raise _refuse(problem, whole)
     above = max(left_out, least, *(-each[0] for each in queue))
-    value, dual = (gain.constant + hulls.scale * each for each in (best.value, above))
+    value, dual = (gain.constant + whole.scale * each for each in (best.value, above))
     return BoundedOptimum(best.draws, count(best), value, dual)
+
+
+def _halve(
+    node: Reached,
+    hulls: Hulls,
+    intervals: list[tuple[float, float]],
+    mixed: Sequence[int],
+    levels: Sequence[float],
+) -> Iterator[tuple[Hulls, list[tuple[float, float]]]]:
+    """Yield the halves of a part: of the cuts of a cell that mixes them, else of some levels."""
+    if mixed:
+        spread = [np.ptp(hulls.place(c, node.draws[c].cuts), axis=0).sum() for c in mixed]
+        cell = mixed[int(np.argmax(spread))]
+        first, last = hulls.spans[cell]
+        middle = min(max(hulls.find_near(cell, node.counts[cell]), first), last - 1)
+        for span in ((first, middle), (middle + 1, last)):
+            yield hulls.narrow(cell, *span), intervals
+        return
+    wide = int(np.argmax([b - a for a, b in intervals]))
+    low, high = intervals[wide]
+    if high - low < ROUNDING:
+        return
+    # At the level of the relaxation the halves exclude it sooner than at the middle.
+    inside = low + 0.1 * (high - low) < levels[wide] < high - 0.1 * (high - low)
+    middle = levels[wide] if inside else (low + high) / 2.0
+    for half in ((low, middle), (middle, high)):
+        yield hulls, [*intervals[:wide], half, *intervals[wide + 1 :]]
+
+
+def _round(problem: Problem, hulls: Hulls, reached: Reached) -> Reached | None:
+    """Return one cut a cell near some draws that keeps the bounds, if it is found.
+
+    Cell by cell, and again, the cut is taken that passes the bounds least, and is then best.
+    """
+    options = [hulls.list_near(c, *each) for c, each in enumerate(zip(*reached[:2], strict=True))]
+    points = [hulls.place(c, cuts) for c, cuts in enumerate(options)]
+    chosen = [len(each) // 2 for each in options]
+    counts = np.hstack([[own[k] for own, k in zip(points, chosen, strict=True)], problem.totals])
+    several = [c for c, each in enumerate(options) if each.size > 1]
+    for _ in range(PASSES):
+        for c in several:
+            judged = []
+            for k, point in enumerate(points[c]):
+                counts[c, :2] = point
+                excess = max(problem.find_excess(counts), ROUNDING)
+                judged.append((excess, -float(point @ hulls.worth), k))
+            chosen[c] = min(judged)[2]
+            counts[c, :2] = points[c][chosen[c]]
+    if problem.find_excess(counts) > ROUNDING:
+        return None
+    cuts = [each[[k]] for each, k in zip(options, chosen, strict=True)]
+    return reached._replace(
+        draws=[Draw(each, np.ones(1)) for each in cuts],
+        counts=counts[:, :2].copy(),
+        value=float((counts[:, :2] @ hulls.worth).sum()),
+    )
 
 
 def _refuse(problem: Problem, hulls: Hulls) -> UnattainableError:
@@ -290,7 +364,7 @@ def _refuse(problem: Problem, hulls: Hulls) -> UnattainableError:
     owners = np.unique(rows.owner[relaxed.price > 1e-7]).tolist()
     names = [str(problem.bounds[k]) for k in owners] or [*map(str, problem.bounds)]
     if -relaxed.value <= ROUNDING:
-        how = "The search of levels found none; loosen one of them."
+        how = "The search found none; loosen one of them, or let thresholds be drawn."
     else:
         how = f"Loosen them: by {-relaxed.value:.4g} all of them can be kept."
     return UnattainableError(f"No rule keeps {' and '.join(names)} on the fitted rows.", how)

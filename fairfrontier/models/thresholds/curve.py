@@ -171,10 +171,18 @@ def _build_curve(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None = N
 
 def make_curve(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Curve:
     """Return the curve of distinct scores, descending, at which positives and negatives lie."""
-    share = positive + negative
-    hull = isotonic_regression(positive / share, weights=share, increasing=False).blocks
+    hull = find_hull(positive, negative)
     positive, negative = (np.append(0.0, np.cumsum(sums)) for sums in (positive, negative))
-    return Curve(score, positive, negative, hull.astype(np.int64))
+    return Curve(score, positive, negative, hull)
+
+
+def find_hull(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
+    """Return the cuts on the upper hull, int64, of scores with so many positives and negatives."""
+    share = positive + negative
+    if not share.size:
+        return np.zeros(1, dtype=np.int64)
+    hull = isotonic_regression(positive / share, weights=share, increasing=False).blocks
+    return np.asarray(hull, dtype=np.int64)
 
 
 def weigh_objective(

@@ -219,11 +219,9 @@ COSTS = {"false_positive", "false_negative"}
 SINGLE: Mapping[str, Any] = {
     "criterion": "parity",
     "bound": 0.0,
-    "randomized": True,
     "no_harm": False,
     "pool_below": 0,
     "flip": False,
-    "unseen": "refuse",
 }
 
 
@@ -259,11 +257,11 @@ class GroupThresholds(PostProcessor):
         In place of ``criterion`` and ``bound``, any bounds on rates in words, all of which hold at
         once: see `fairfrontier.models.thresholds.bound`. The groups are then the crosses of the
         attributes and strata that they name. Strata with fewer than ten rows of a group are pooled.
-        Thresholds may be drawn, and the objective is not f1.
+        The objective is not f1.
     randomized : bool
         Whether a threshold may be drawn. Without, every group has one threshold: the best ones for
-        the criteria on one rate, and for odds where ``converged`` in ``result_`` is true; else the
-        best of those tried, with ``dual_value`` as a bound on all others.
+        the criteria on one rate, and for others where ``converged`` in ``result_`` is true; else
+        the best of those tried, with ``dual_value`` as a bound on all others.
     no_harm : bool
         Whether no group's rate may get worse than under the best thresholds without a bound: its
         selection rate, or its true positive rate under opportunity and odds, does not fall; its
@@ -417,28 +415,16 @@ class GroupThresholds(PostProcessor):
             return build_curves(signed, expected, cells[code], int(cells.max()) + 1, weight)
 
         curves, counts = build(np.arange(size)), np.bincount(code, minlength=size)
+        facts: dict[str, Any] = {}
         if self.bounds is not None:
-            self._keep_bounds(curves, counts)
-            return self
-        levels = [np.unique(column, return_inverse=True)[1] for column in self.cells_.T]
-        shared, pooled = pool_curves(curves, build, levels, counts, self.criterion, self.pool_below)
-        solution = solve_curves(
-            shared,
-            objective=self.objective,
-            criterion=self.criterion,
-            bound=self.bound,
-            randomized=self.randomized,
-            no_harm=self.no_harm,
-            flip=self.flip,
-        )
-        lacking = np.isnan(solution.rates[:, BOUNDED[self.criterion]]).any(axis=1)
-        if lacking.any():
-            raise self.refuse_cell(
-                self.cells_[lacking][0],
-                f"{self.name} needs rows of both classes in every group, and all rows of the group "
-                "{group} are of one class.",
-                "Merge small groups in the dataset's YAML, or choose fewer attributes.",
+            shared, pooled = curves, np.zeros(size)
+            solution, facts = self._keep_bounds(curves, counts)
+        else:
+            levels = [np.unique(column, return_inverse=True)[1] for column in self.cells_.T]
+            shared, pooled = pool_curves(
+                curves, build, levels, counts, self.criterion, self.pool_below
             )
+            solution = self._keep_criterion(shared)
         rule = solution.rule
         if self.unseen == "pooled":
             whole = build(np.zeros(size, dtype=np.int64))[0]
@@ -458,8 +444,30 @@ class GroupThresholds(PostProcessor):
             "rows": counts.tolist(),
             "converged": solution.converged,
             "pooled": pooled.tolist(),
+            **facts,
         }
         return self
+
+    def _keep_criterion(self, curves: Sequence[Curve]) -> GroupSolution:
+        """Return the best rule whose rates differ by at most the bound."""
+        solution = solve_curves(
+            curves,
+            objective=self.objective,
+            criterion=self.criterion,
+            bound=self.bound,
+            randomized=self.randomized,
+            no_harm=self.no_harm,
+            flip=self.flip,
+        )
+        lacking = np.isnan(solution.rates[:, BOUNDED[self.criterion]]).any(axis=1)
+        if lacking.any():
+            raise self.refuse_cell(
+                self.cells_[lacking][0],
+                f"{self.name} needs rows of both classes in every group, and all rows of the group "
+                "{group} are of one class.",
+                "Merge small groups in the dataset's YAML, or choose fewer attributes.",
+            )
+        return solution
 
     def _read_bounds(self) -> list[Bound]:
         return [read_bound(text) for text in self.bounds or ()]
@@ -474,8 +482,10 @@ class GroupThresholds(PostProcessor):
         columns = [int(n) if n.isdecimal() and n not in known else n for n in named]
         return choose_columns(groups, columns)  # type: ignore[arg-type]
 
-    def _keep_bounds(self, curves: Sequence[Curve], counts: np.ndarray) -> None:
-        """Set the best rule that keeps all bounds, and its facts."""
+    def _keep_bounds(
+        self, curves: Sequence[Curve], counts: np.ndarray
+    ) -> tuple[GroupSolution, dict[str, Any]]:
+        """Return the best rule that keeps all bounds, and facts of these."""
         bounds, features = self._read_bounds(), vars(self).get(FEATURES)
         given = features.names if features is not None else ()
         described = [*self._describe_groups().values()]
@@ -488,21 +498,20 @@ class GroupThresholds(PostProcessor):
         require_groups(bounds, levels)
         pooled = [pool_strata(bound, levels, counts) for bound in bounds]
         problem = Problem(curves, bounds, [own for own, _ in pooled])
-        totals = problem.totals.sum(axis=0)
-        found = solve_bounds(curves, problem, weigh_objective(self.objective, *totals))
+        gain = weigh_objective(self.objective, *problem.totals.sum(axis=0))
+        found = solve_bounds(curves, problem, gain, randomized=self.randomized)
         values = problem.list_values(found.counts)
         for bound, (own, _) in zip(bounds, pooled, strict=True):
             self._warn_of_none(bound, own, found.counts)
-        rates = find_rates(curves, found.counts[:, :2])
-        self.rule_ = draw_rule(curves, found.draws).clip()
-        self.result_ = {
-            "value": found.value,
-            "dual_value": found.dual_value,
-            "gap": max(problem.find_excess(found.counts), 0.0),
-            "rates": [[None if math.isnan(r) else r for r in row] for row in rates.tolist()],
-            "rows": counts.tolist(),
-            "converged": found.dual_value - found.value <= CONVERGED,
-            "pooled": [0.0] * len(curves),
+        solution = GroupSolution(
+            rule=draw_rule(curves, found.draws),
+            value=found.value,
+            dual_value=found.dual_value,
+            rates=find_rates(curves, found.counts[:, :2]),
+            gap=max(problem.find_excess(found.counts), 0.0),
+            converged=found.dual_value - found.value <= CONVERGED,
+        )
+        return solution, {
             "bounds": {
                 str(bound): None if math.isnan(value) else value
                 for bound, value in zip(bounds, values, strict=True)

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, hstack
 
-from fairfrontier.models.thresholds.curve import Curve, Gain
+from fairfrontier.models.thresholds.curve import Curve, Gain, find_hull
 from fairfrontier.models.thresholds.threshold import TOLERANCE
 
 # Vertices of each hull in the first programme, and programmes at most.
@@ -32,6 +33,8 @@ COLUMNS = 24
 ROUNDS = 100
 # Vertices that enter lie so far from the best one.
 REACH = np.array([0, *(sign * 4**i for i in range(10) for sign in (-1, 1))])
+# Cuts so far from a draw may stand in for it.
+NEAR = 2
 DENSE = 10_000
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 # A relaxation that is rounding.
@@ -110,23 +113,65 @@ class Hulls:
     """Vertices of curves as columns of programmes; those that entered one stay for the next.
 
     Gains are scaled, so that the largest possible one is 1: ``scale`` is what 1 stands for, and
-    ``worth`` what TP and FP gain.
+    ``worth`` what TP and FP gain. ``spans`` has the first and the last cut of each cell.
     """
 
     def __init__(self, curves: Sequence[Curve], gain: Gain) -> None:
         self.curves = curves
         self.totals = np.array([(each.positive[-1], each.negative[-1]) for each in curves])
-        self.points = [
-            np.column_stack([each.positive[each.hull], each.negative[each.hull]]) for each in curves
-        ]
+        self.spans = [(0, each.positive.size - 1) for each in curves]
         positive, negative = self.totals.sum(axis=0)
         self.scale = float(gain.positive * positive + gain.negative * negative) or 1.0
         self.worth = np.array([gain.positive, -gain.negative]) / self.scale
-        self.columns = []
-        for each in self.points:
-            spread = np.linspace(0, len(each) - 1, min(COLUMNS, len(each)))
-            best = (each @ self.worth).argmax()
-            self.columns.append(np.union1d(spread.astype(np.int64), best))
+        self.vertices = [each.hull for each in curves]
+        self.points = [self.place(c, cuts) for c, cuts in enumerate(self.vertices)]
+        self.columns = [self._choose_columns(each) for each in self.points]
+
+    def place(self, cell: int, cuts: np.ndarray) -> np.ndarray:
+        """Return TP and FP of some cuts of a cell, (n_cuts, 2)."""
+        curve = self.curves[cell]
+        return np.column_stack([curve.positive[cuts], curve.negative[cuts]])
+
+    def narrow(self, cell: int, first: int, last: int) -> Self:
+        """Return hulls with the cuts from ``first`` to ``last`` of a cell alone."""
+        made, curve = copy(self), self.curves[cell]
+        made.spans, made.vertices, made.points, made.columns = (
+            [*each] for each in (self.spans, self.vertices, self.points, self.columns)
+        )
+        here = slice(first, last + 1)
+        made.spans[cell] = first, last
+        made.vertices[cell] = first + find_hull(
+            np.diff(curve.positive[here]), np.diff(curve.negative[here])
+        )
+        made.points[cell] = self.place(cell, made.vertices[cell])
+        made.columns[cell] = self._choose_columns(made.points[cell])
+        return made
+
+    def find_near(self, cell: int, point: np.ndarray) -> int:
+        """Return the cut of a cell that chooses as many as TP and FP are, or the last with fewer."""
+        curve, mass = self.curves[cell], float(point.sum())
+        (first, last) = self.spans[cell]
+        chosen = curve.positive[first : last + 1] + curve.negative[first : last + 1]
+        return first + max(int(np.searchsorted(chosen, mass + TOLERANCE, side="right")) - 1, 0)
+
+    def list_near(self, cell: int, draw: Draw, point: np.ndarray) -> np.ndarray:
+        """Return cuts near a draw that reaches TP and FP, ascending."""
+        if draw.cuts.size == 1:
+            return draw.cuts
+        first, last = self.spans[cell]
+        near = self.find_near(cell, point) + np.arange(-NEAR, NEAR + 1)
+        near = near[(near >= first) & (near <= last)]
+        return np.union1d(near, draw.cuts)
+
+    def choose_share(self, share: float) -> Reached:
+        """Return the cuts that choose none or all, by a share of 0 or 1."""
+        return self._reach(
+            [(np.array([round(share * (each.size - 1))]), np.ones(1)) for each in self.vertices]
+        )
+
+    def _choose_columns(self, points: np.ndarray) -> np.ndarray:
+        spread = np.linspace(0, len(points) - 1, min(COLUMNS, len(points)))
+        return np.union1d(spread.astype(np.int64), (points @ self.worth).argmax())
 
     def solve(self, rows: Rows) -> Reached | None:
         """Return the best draws under some rows; None where there are none."""
@@ -207,6 +252,6 @@ class Hulls:
             used = share > TOLERANCE
             vertices, share = vertices[used], share[used] / share[used].sum()
             counts[c] = share @ self.points[c][vertices]
-            draws.append(Draw(self.curves[c].hull[vertices], share))
+            draws.append(Draw(self.vertices[c][vertices], share))
         value = float((counts @ self.worth).sum())
         return Reached(draws, counts, value, math.inf, np.zeros(0), np.zeros_like(counts))
