@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.query import find_passed, read_query, write_bounds
+from fairfrontier.choose.query import find_passed, read_query
 from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
 from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle, judge
 from fairfrontier.deployment.explanation import (
@@ -117,7 +117,7 @@ def describe_card(
             for name, value in choice.selected.items()
         ],
         "passed": [
-            row | {"bound": write_bounds({row["name"]: row["bound"]})}
+            row | {"bound": str(choice.bounds[row["name"]])}
             for row in find_passed(choice.bounds, table).to_dict("records")
         ],
         "measures": [

@@ -23,6 +23,8 @@ from fairfrontier.metrics.statistic.interval import (
     widen,
 )
 from fairfrontier.metrics.statistic.rate import NAMES, TNR, TPR
+from fairfrontier.models.thresholds.bound import NAMES as IN_WORDS
+from fairfrontier.models.thresholds.bound import Bound, read_bound
 from fairfrontier.runtime.errors import ConfigError, UnattainableError, nearest
 from fairfrontier.study.frontier import (
     AGGREGATES,
@@ -47,18 +49,20 @@ _TURN = re.compile(r"\s+(subject\s+to|and)\s+")
 class Query:
     """What is maximised, or minimised where less is better; the study's objective where None.
 
-    ``bounds`` maps measures, as ``measure`` or ``measure:group``, to least or largest values.
+    ``bounds`` maps measures, as ``measure`` or ``measure:group``, to what they are to keep.
     """
 
     measure: str | None = None
-    bounds: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
 
 
 def read_query(text: str) -> Query:
     """Read ``max MEASURE subject to MEASURE <= NUMBER and ...``.
 
-    Either half may be left out: the objective is then the study's, or there are no bounds. Whether
-    a bound is a least or a largest value follows from the measure, and has to be said so.
+    Either half may be left out: the objective is then the study's, or there are no bounds. Bounds
+    are on any measure, or in the words of `fairfrontier.models.thresholds.bound`. Whether a bound
+    is a least or a largest value follows from a measure of which more or less is better, and has to
+    be said so.
 
     Raises
     ------
@@ -70,15 +74,15 @@ def read_query(text: str) -> Query:
     if head.startswith("subject to"):
         head, rest = "", ["subject to", head.removeprefix("subject to"), *rest]
     measure = _read_objective(head, text) if head else None
-    bounds: dict[str, float] = {}
+    bounds: dict[str, Bound] = {}
     for position in range(0, len(rest), 2):
         turn, clause = " ".join(rest[position].split()), rest[position + 1].strip()
         if (turn == "subject to") != (position == 0):
             raise _point_at(text, turn, f"expected {'and' if position else 'subject to'!r}")
-        name, bound = _read_bound(clause, text)
-        if name in bounds:
-            raise _point_at(text, name, "it is bounded twice")
-        bounds[name] = bound
+        bound = _read_bound(clause, text)
+        if bound.name in bounds:
+            raise _point_at(text, bound.name, "it is bounded twice")
+        bounds[bound.name] = bound
     return Query(measure, bounds)
 
 
@@ -97,23 +101,44 @@ def _read_objective(clause: str, text: str) -> str:
     return measure
 
 
-def _read_bound(clause: str, text: str) -> tuple[str, float]:
+def _read_bound(clause: str, text: str) -> Bound:
     name, *parts = _SIGN.split(clause)
     if len(parts) != 2:
         raise _point_at(text, clause or text.split()[-1], "expected MEASURE <= NUMBER, or >=")
     sign, number = parts[0].replace("≤", "<=").replace("≥", ">="), parts[1].strip()
+    if in_words(name):
+        try:
+            return read_bound(clause)
+        except ConfigError as error:
+            raise ConfigError(error.fault, EXAMPLE) from None
     word, wanted = WORDS[_find_direction(name, text)]
     if sign != wanted:
         raise _point_at(
             text, parts[0], f"{name} is better when it is {_say_better(word)}: use {wanted}"
         )
     try:
-        bound = float(number)
+        limit = float(number)
     except ValueError:
-        bound = math.nan
-    if not math.isfinite(bound):
+        limit = math.nan
+    if not math.isfinite(limit):
         raise _point_at(text, number or clause, "expected a number")
-    return name, bound
+    return state_bound(name, limit)
+
+
+def in_words(name: str) -> bool:
+    """Whether a bound is on what no measure is, or on one of which no value is better."""
+    measure, group = split_name(name)
+    known = MEASURES.all().get(measure)
+    turned = known is not None and known.direction in WORDS
+    return "|" in group or group.endswith("to overall") or (measure in IN_WORDS and not turned)
+
+
+def state_bound(name: str, limit: float) -> Bound:
+    """Return the bound on a measure, whose direction says of which sign; see `orient`."""
+    orient(name, np.zeros(0))
+    direction = MEASURES.find(split_name(name)[0]).direction
+    form = "distance" if direction == "zero" else "value"
+    return Bound(name, (), form, WORDS[direction][1], limit)
 
 
 def _find_direction(name: str, text: str) -> str:
@@ -126,10 +151,9 @@ def _find_direction(name: str, text: str) -> str:
     return known[measure]
 
 
-def write_bounds(bounds: Mapping[str, float]) -> str:
+def write_bounds(bounds: Mapping[str, Bound]) -> str:
     """Write bounds as `read_query` reads them."""
-    signs = {name: WORDS[MEASURES.find(split_name(name)[0]).direction][1] for name in bounds}
-    return " and ".join(f"{name} {signs[name]} {bound:.4g}" for name, bound in bounds.items())
+    return " and ".join(map(str, bounds.values()))
 
 
 def _say_better(word: str) -> str:
@@ -196,17 +220,19 @@ def compare(
     means: pd.DataFrame,
     part: str,
     names: Sequence[str],
-    bounds: Mapping[str, float],
+    bounds: Mapping[str, Bound],
     confidence: float | None,
     fitted: Collection[tuple[str, str]] = (),
     tried: int = 0,
+    counted: Mapping[str, Mapping[tuple[str, str], Callable[[float], float]]] | None = None,
 ) -> Compared:
     """Return the settings that have estimates of all measures, and intervals where needed.
 
     ``fitted`` are the settings whose rules were fitted on the rows of the part; see `bound_scores`.
-    ``tried`` is how many these were chosen from by the same rows, where that is more.
+    ``tried`` is how many these were chosen from by the same rows, where that is more. ``counted``
+    has, by bound and setting, what the measure is at worst with an error; others have intervals.
     """
-    known = set(means["name"])
+    known, counted = set(means["name"]), counted or {}
     for name in names:
         if name not in known:
             raise ConfigError(
@@ -220,7 +246,7 @@ def compare(
             "Choose by measures of larger groups.",
         )
     if confidence is not None:
-        kept &= tables["high"][[*bounds]].notna().all(axis=1)
+        kept &= tables["high"][[name for name in bounds if name not in counted]].notna().all(axis=1)
         if not kept.any():
             raise ConfigError(
                 f"No setting of the study has intervals of all of {', '.join(bounds)} on its "
@@ -229,25 +255,38 @@ def compare(
             )
     tables = {column: table[kept] for column, table in tables.items()}
     table = tables["value"][[*names]]
-    scores = {name: orient(name, table[name].to_numpy()) for name in names}
-    limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
+
+    def turn(name: str, values: np.ndarray) -> np.ndarray:
+        return np.asarray(bounds[name].orient(values) if name in bounds else orient(name, values))
+
+    scores = {name: turn(name, table[name].to_numpy()) for name in names}
+    limits = {name: float(bound.orient(bound.limit)) for name, bound in bounds.items()}
     held, certified = scores, pd.DataFrame(index=table.index)
     if confidence is not None:
         reach = bonferroni(1.0 - confidence, max(len(table), tried) * len(bounds))
         own = np.array([key in fitted for key in table.index], dtype=bool)
-        worst = {name: bound_scores(name, tables, reach, own) for name in bounds}
+        worst = {
+            name: bound_scores(name, tables, reach, own, bound.orient)
+            if name not in counted
+            else bound.orient(np.array([counted[name][key](ndtr(-reach)) for key in table.index]))
+            for name, bound in bounds.items()
+        }
         # What has no bound is certain to hold nothing.
         held = {name: np.where(np.isnan(each), -np.inf, each) for name, each in worst.items()}
         # A bound on the measure itself, not on the turned one.
         certified = pd.DataFrame(
-            {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
+            {name: held[name] * turn(name, np.ones(1)) for name in bounds}, index=table.index
         )
     n_samples = int(means["n"].max())
     return Compared(part, n_samples, tables, table, scores, held, limits, certified)
 
 
 def bound_scores(
-    name: str, tables: Tables, reach: float, fitted: np.ndarray | None = None
+    name: str,
+    tables: Tables,
+    reach: float,
+    fitted: np.ndarray | None = None,
+    turn: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Return what a measure is at worst, oriented so that more is better, float64, (n_settings,).
 
@@ -256,6 +295,7 @@ def bound_scores(
 
     ``fitted``, bool of shape (n_settings,), says whose rules were fitted on the rows compared, and
     measured by rules of folds: theirs allow for twice the variance and for every pair of levels.
+    ``turn`` orients the measure in place of its direction.
     """
     measure, group = split_name(name)
     fitted = np.zeros(len(tables["value"]), dtype=bool) if fitted is None else fitted
@@ -280,7 +320,7 @@ def bound_scores(
         ends = clopper_pearson(*_count_rows(interval, fitted), wide)
     else:
         ends = _widen(interval, fitted, wide)
-    low, high = (orient(name, end) for end in ends)
+    low, high = (orient(name, end) if turn is None else turn(end) for end in ends)
     return np.asarray(np.minimum(low, high))
 
 
@@ -354,22 +394,24 @@ def find_needed_rows(
     return (best, float(factor[best])) if np.isfinite(factor[best]) else None
 
 
-def find_passed(bounds: Mapping[str, float], measures: pd.DataFrame) -> pd.DataFrame:
+def find_passed(bounds: Mapping[str, Bound], measures: pd.DataFrame) -> pd.DataFrame:
     """Return the bounds that measures do not keep, or of which nothing is known.
 
     The columns are name, bound, value, low and high; the last three are NaN where not known.
     """
     table = measures.set_index("name").reindex(index=[*bounds], columns=["value", "low", "high"])
-    table.insert(0, "bound", pd.Series(bounds, dtype=np.float64))
-    pairs = table[["bound", "value"]].to_numpy()
-    scores = [orient(name, pair) for name, pair in zip(bounds, pairs, strict=True)]
+    limits = {name: bound.limit for name, bound in bounds.items()}
+    table.insert(0, "bound", pd.Series(limits, dtype=np.float64))
     # Not kept where it is NaN, either.
-    passed = [not value >= bound - TOLERANCE for bound, value in scores]
+    passed = [
+        not bound.exceeds(value) <= TOLERANCE
+        for bound, value in zip(bounds.values(), table["value"], strict=True)
+    ]
     return table[passed].rename_axis("name").reset_index()
 
 
 def choose_best(
-    compared: Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
+    compared: Compared, measure: str, bounds: Mapping[str, Bound], confidence: float | None
 ) -> int:
     """Return the position of the best setting within the bounds; UnattainableError without one."""
     excess = compared.find_excess()
@@ -381,7 +423,7 @@ def choose_best(
 
 
 def _explain(
-    compared: Compared, bounds: Mapping[str, float], confidence: float | None, closest: int
+    compared: Compared, bounds: Mapping[str, Bound], confidence: float | None, closest: int
 ) -> UnattainableError:
     """Return the error where no setting is within the bounds, with the nearest one."""
     table, part = compared.table, compared.part

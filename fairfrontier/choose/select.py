@@ -15,7 +15,14 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.config import IDEAL, KNEE, read_policy
-from fairfrontier.choose.query import Compared, choose_best, compare, find_passed, name_setting
+from fairfrontier.choose.query import (
+    Compared,
+    choose_best,
+    compare,
+    find_passed,
+    name_setting,
+    state_bound,
+)
 from fairfrontier.deployment.bundle import (
     FORMAT,
     Bundle,
@@ -32,6 +39,7 @@ from fairfrontier.metrics.measure.registry import split_name
 from fairfrontier.metrics.verb import evaluate
 from fairfrontier.models.fit.group import KIND
 from fairfrontier.models.prediction import task_of
+from fairfrontier.models.thresholds.bound import Bound
 from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.loader import FittedTable, SplitRequest, fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -57,14 +65,14 @@ from fairfrontier.study.frontier import (
 
 
 def mix_compared(
-    compared: Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
+    compared: Compared, measure: str, bounds: Mapping[str, Bound], confidence: float | None
 ) -> tuple[int, int, float] | None:
     """Return two settings and the share of the second; None where one setting alone is best."""
     margins = [np.zeros((len(compared.table), 0))]
     for name, bound in bounds.items():
         # What is convex in the decision rule is at most the mean of two bounds.
         margins.append(
-            list_margins(name, bound, compared.tables["value"])
+            list_margins(bound, compared.tables["value"])
             if confidence is None
             else compared.held[name][:, None] - compared.limits[name]
         )
@@ -126,7 +134,7 @@ def apply_policy(policy: str, scores: np.ndarray) -> int:
 class Chosen:
     """What `select` returns: a `Choice` or a `MixedChoice`."""
 
-    bounds: Mapping[str, float]
+    bounds: Mapping[str, Bound]
     measures: pd.DataFrame
 
     @property
@@ -166,7 +174,7 @@ class Choice(Chosen):
         Where the rule that post-processes it is stored.
     study : Study
         What it was chosen from.
-    bounds : mapping of str to float
+    bounds : mapping of str to Bound
         What was asked of measures on the rows of the choice.
     """
 
@@ -179,7 +187,7 @@ class Choice(Chosen):
     post_processor: Path | None
     study: Study
     certified: Mapping[str, float] = field(default_factory=dict)
-    bounds: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Any:
@@ -208,7 +216,7 @@ class MixedChoice(Chosen):
         The two settings, with their own models and measures.
     share : float
         The probability that the second decides.
-    selected, certified, bounds : mapping of str to float
+    selected, certified, bounds : mapping
         As of a `Choice`, of the mixture, in expectation over the draws.
     measures : DataFrame
         name and value on the test rows of every measure that follows from the rates of both.
@@ -220,7 +228,7 @@ class MixedChoice(Chosen):
     selected: Mapping[str, float]
     measures: pd.DataFrame
     certified: Mapping[str, float] = field(default_factory=dict)
-    bounds: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -334,7 +342,7 @@ class Study:
     def select(
         self,
         measure: str | None = None,
-        subject_to: Mapping[str, float] | None = None,
+        subject_to: Mapping[str, float | Bound] | None = None,
         **options: Any,
     ) -> Choice | MixedChoice:
         """Choose the best setting within bounds; see `select` for the options."""
@@ -355,7 +363,7 @@ def _explaining(path: Path) -> Iterator[None]:
 def select(
     study: Study,
     measure: str | None = None,
-    subject_to: Mapping[str, float] | None = None,
+    subject_to: Mapping[str, float | Bound] | None = None,
     *,
     seed: int | None = None,
     confidence: float | None = None,
@@ -377,8 +385,9 @@ def select(
         From `run_study`.
     measure : str, optional
         What is maximised, as ``measure`` or ``measure:group``; the study's objective by default.
-    subject_to : mapping of str to float, optional
-        Measure -> bound.
+    subject_to : mapping of str to float or Bound, optional
+        Measure -> bound; a number is a least value of a measure of which more is better, else a
+        largest one.
     seed : int, optional
         Which split's model is returned; the first by default.
     confidence : float, optional
@@ -426,7 +435,10 @@ def select(
     the choice between settings, not what was tuned within one.
     """
     measure = study.objective if measure is None else measure
-    bounds = dict(subject_to or {})
+    bounds = {
+        name: bound if isinstance(bound, Bound) else state_bound(name, bound)
+        for name, bound in (subject_to or {}).items()
+    }
     fairness = [] if policy is None else study.fairness
     rows = study.frontier[KEYS].drop_duplicates()
     if policy is not None and mixture:
@@ -485,7 +497,7 @@ def _find_fitted(study: Study) -> set[tuple[str, str]]:
 
 
 def _check_options(
-    part: str, measure: str, bounds: Mapping[str, float], confidence: float | None, mixture: bool
+    part: str, measure: str, bounds: Mapping[str, Bound], confidence: float | None, mixture: bool
 ) -> None:
     """Raise ConfigError for a confidence or a mixture that cannot be had."""
     if confidence is not None:
@@ -555,7 +567,7 @@ def _describe(
     position: int,
     seed: int | None,
     fits: pd.DataFrame,
-    bounds: Mapping[str, float],
+    bounds: Mapping[str, Bound],
 ) -> Choice:
     """Return a setting of those compared, with its stored model."""
     method, setting = compared.table.index[position]

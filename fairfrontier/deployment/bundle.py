@@ -23,6 +23,7 @@ from fairfrontier.models.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.models.persistence import read_manifest, reading
 from fairfrontier.models.registry import load_model
 from fairfrontier.models.thresholds.base import GroupRule, PostProcessor
+from fairfrontier.models.thresholds.bound import Bound
 from fairfrontier.models.thresholds.places import Amounts, Places, fill_places, find_bounded
 from fairfrontier.prepare.config.dataset import WORDS
 from fairfrontier.prepare.embedding.encoder import TOKENIZER
@@ -180,20 +181,20 @@ def load_chain(folder: Path, rule: Path | None, trusted: Collection[str] = ()) -
     return model if rule is None else cast("GroupRule", load_model(rule)).behind(model)
 
 
-def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
+def list_margins(wanted: Bound, values: pd.DataFrame) -> np.ndarray:
     """Return numbers linear in the decision rule, all ≥ 0 where a measure keeps its bound.
 
     ``values`` is as for `find_rates`; the result has shape (n_settings, n_margins). ConfigError for
     a measure that no finite number of linear ones bounds.
     """
+    name, bound = wanted.name, wanted.limit
     measure, group = split_name(name)
     direction = MEASURES.find(measure).direction
     if is_linear(name):
         value = values[[name]].to_numpy(dtype=np.float64)
-        above, below = value - bound, bound - value
-        if direction == "zero":
-            return np.hstack([value + bound, below])
-        return np.asarray(above if direction == "higher" else below)
+        if wanted.form == "distance":
+            return np.hstack([value + bound, bound - value])
+        return np.asarray(-wanted.exceeds(value))
     aggregation, position = AGGREGATES.get(measure, ("", None))
     kept = [TNR, TPR] if position is None else [position]
     rates = find_rates(values, group)[..., kept]

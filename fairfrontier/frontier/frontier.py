@@ -6,8 +6,9 @@ import base64
 import io
 import itertools
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,11 +17,19 @@ from scipy.sparse import issparse
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
-from sklearn.utils import ClassifierTags, Tags, check_consistent_length, get_tags
+from sklearn.utils import ClassifierTags, Tags, _safe_indexing, check_consistent_length, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from fairfrontier.choose.query import Query, choose_best, compare, find_passed, read_query
+from fairfrontier.choose.query import (
+    FITTED,
+    Query,
+    choose_best,
+    compare,
+    find_passed,
+    read_query,
+    state_bound,
+)
 from fairfrontier.deployment.estimator import Origin
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
 from fairfrontier.frontier.training import (
@@ -32,13 +41,16 @@ from fairfrontier.frontier.training import (
     make_folds,
     measure_objective,
 )
-from fairfrontier.metrics.statistic.interval import CONFIDENCE
+from fairfrontier.metrics.measure.registry import split_name
+from fairfrontier.metrics.promise import Levels, count_crossed, count_rates, find_worst
+from fairfrontier.metrics.statistic.interval import CONFIDENCE, bonferroni
 from fairfrontier.metrics.statistic.rate import NAMES, aggregate, count_cells, tabulate_rates
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.base import explaining, unit_weight
 from fairfrontier.models.group import Codes, SensitiveFeatures, frame_features, number_cells
 from fairfrontier.models.objective import Objective, read_costs
 from fairfrontier.models.prediction import Prediction
+from fairfrontier.models.thresholds.bound import Bound, read_bounds, require_groups
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, InputError
@@ -103,8 +115,11 @@ class Frontier(BaseEstimator):
     criteria : sequence of str
         Of the thresholds by group: ``parity``, ``equal_opportunity``, ``predictive_equality``,
         ``equalized_odds``.
-    bounds : sequence of float
-        Largest differences of the criterion's rates between groups.
+    bounds : sequence of float or str
+        Largest differences of the criteria's rates between groups; and bounds in words, each of
+        which thresholds of its own keep, as ``"tpr_min:race >= 0.6"`` or, both at once,
+        ``"selection_rate_ratio:sex >= 0.8 and selection_rate <= 0.3"``; see
+        `fairfrontier.models.thresholds.bound`.
     spaces : mapping of str to mapping, optional
         Member -> parameter -> distribution (of Optuna, or of ``scipy.stats``) or list of values.
         Registered methods have spaces of their own, which an empty mapping closes; any other member
@@ -187,7 +202,7 @@ class Frontier(BaseEstimator):
         *,
         objective: Objective = "accuracy",
         criteria: Sequence[str] = ("parity", "equalized_odds"),
-        bounds: Sequence[float] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15),
+        bounds: Sequence[float | str] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15),
         spaces: Mapping[str, Mapping[str, Any]] | None = None,
         trials: int = 40,
         minutes: float | None = None,
@@ -234,12 +249,23 @@ class Frontier(BaseEstimator):
         self._check()
         groups = frame_features(sensitive_features)
         self.attributes_ = tuple(groups.columns)
+        self._words = {
+            text: read_bounds(text) for text in dict.fromkeys(self.bounds) if isinstance(text, str)
+        }
+        self._amounts = [b for b in dict.fromkeys(self.bounds) if not isinstance(b, str)]
+        for text, read in self._words.items():
+            named = list_attributes(read)
+            if not named or not {*named} <= {*self.attributes_}:
+                raise ConfigError(
+                    f"The bound {text!r} names {', '.join(named) or 'no attribute'}.",
+                    f"Name some of {', '.join(self.attributes_)}.",
+                )
         members = list_members(
             self.estimators,
             self.spaces or {},
             self.attributes_,
             [*dict.fromkeys(self.criteria)],
-            [*dict.fromkeys(self.bounds)],
+            self._amounts,
         )
         labels = self._code_labels(y)
         with explaining():
@@ -271,9 +297,11 @@ class Frontier(BaseEstimator):
                 "No member has a candidate: methods with a bound need one above 0.",
                 "Give bounds and criteria that they take.",
             )
+        self._counted: dict[str, dict[tuple[str, str], tuple[Levels, np.ndarray]]] = {}
         decided = [each for trial in trained for each in self._list_rules(trial, scored)]
         part = self._make_part("validation", scored, self.parts_["validation"])
         found, self._tried = self._sift(decided, part), len(decided)
+        self._counted["validation"] = {}
         self.candidates_ = tuple(candidate for candidate, _, _ in found)
         self._validation = pd.concat(
             [self._tabulate(*each, part) for each in found], ignore_index=True
@@ -289,7 +317,7 @@ class Frontier(BaseEstimator):
         given = self.bounds
         listed = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
         valid = {
-            "bounds": listed and all(isinstance(b, numbers.Real) and 0 <= b <= 1 for b in given),
+            "bounds": listed and all(isinstance(b, str) or _is_share(b) for b in given),
             "trials": isinstance(self.trials, whole) and self.trials >= 0,
             "minutes": self.minutes is None or isinstance(self.minutes, numbers.Real),
             "test_size": isinstance(self.test_size, numbers.Real) and 0 <= self.test_size < 1,
@@ -299,7 +327,7 @@ class Frontier(BaseEstimator):
         }
         if wrong := [name for name, passed in valid.items() if not passed]:
             mends = {
-                "bounds": "Give a list of numbers from 0 to 1.",
+                "bounds": "Give a list of numbers from 0 to 1, and of bounds in words.",
                 "test_size": "Give a share below 1.",
                 "n_jobs": "Give a number of threads, or -1 for all cores.",
             }
@@ -371,7 +399,8 @@ class Frontier(BaseEstimator):
         position = self._choose(measure, asked.bounds, confidence)
         candidate = self.candidates_[position]
         key = (candidate.method, candidate.setting)
-        own = self.results_.set_index(NAMED).sort_index().loc[[key]].reset_index(drop=True)
+        own = self.results_.set_index(NAMED).sort_index().loc[[key]].reset_index()
+        own = self._add_counted(_find_counted(asked.bounds), own).drop(columns=NAMED)
         test = own[own["part"] == "test"].assign(name=lambda rows: name_measures(rows))
         rows = (self._reference.X, self._reference.y, self._reference.groups)
         passed = find_passed(asked.bounds, test)
@@ -544,29 +573,38 @@ class Frontier(BaseEstimator):
         listed = [(version, score, (score >= version.cut).astype(np.float64))]
         weight = None if (rows.weight == 1).all() else rows.weight
 
-        def decide(attribute: str, criterion: str, bound: float) -> tuple[str, Any, Any]:
-            setting = f"{THRESHOLDS} {attribute}, {criterion} within {float(bound):.12g}"
+        def decide(setting: str, attributes: list[str], asked: dict[str, Any]) -> tuple[Any, ...]:
             rule = GroupThresholds(
-                attributes=[attribute],
+                attributes=attributes,
                 objective=self.objective,  # type: ignore[arg-type]
-                criterion=criterion,  # type: ignore[arg-type]
-                bound=bound,
                 randomized=False,
                 unseen="pooled",
+                **asked,
             )
             try:
-                groups = rows.groups[[attribute]]
+                groups = rows.groups[attributes]
                 rule.fit(score, rows.y, sensitive_features=groups, sample_weight=weight)
                 return setting, rule, self._decide_by_folds(rule, score, rows, weight)
             except InputError as error:
                 return setting, None, str(error)
 
         compared = [name for name, levels in self._levels.items() if len(levels) > 1]
-        asked = itertools.product(
-            compared if not version.setting else (),
-            dict.fromkeys(self.criteria),
-            dict.fromkeys(self.bounds),
-        )
+        asked: list[tuple[str, list[str], dict[str, Any]]] = []
+        if not version.setting:
+            asked += [
+                (
+                    f"{THRESHOLDS} {attribute}, {criterion} within {float(bound):.12g}",
+                    [attribute],
+                    {"criterion": criterion, "bound": bound},
+                )
+                for attribute, criterion, bound in itertools.product(
+                    compared, dict.fromkeys(self.criteria), self._amounts
+                )
+            ]
+            asked += [
+                (f"{THRESHOLDS} {text}", list_attributes(read), {"bounds": [*map(str, read)]})
+                for text, read in self._words.items()
+            ]
         found = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(decide)(*each) for each in asked
         )
@@ -581,9 +619,11 @@ class Frontier(BaseEstimator):
         self, rule: GroupThresholds, score: np.ndarray, rows: Table, weight: np.ndarray | None
     ) -> np.ndarray:
         """Return decisions on the rows of a rule's fit, each by a rule of other folds."""
-        attribute = str(rule.attributes[0])  # type: ignore[index]
-        group = rows.codes[:, self.attributes_.index(attribute)]
-        codes = Codes.of(group[:, None], (attribute,))
+        names = [*map(str, rule.attributes)]  # type: ignore[arg-type]
+        columns = rows.codes[:, [self.attributes_.index(name) for name in names]]
+        _, group = number_cells(columns)
+        # Bounds in words name levels; codes are faster.
+        given = rows.groups[names] if rule.bounds else Codes.of(columns, tuple(names))
         _, cell = number_cells(np.column_stack([group, rows.y]))
         # Every group and label is spread over the folds, as evenly as its rows allow.
         order = np.random.default_rng(0).permutation(len(cell))
@@ -599,10 +639,12 @@ class Frontier(BaseEstimator):
             part = clone(rule).fit(
                 score[others],
                 rows.y[others],
-                sensitive_features=codes[others],
+                sensitive_features=_safe_indexing(given, others),
                 sample_weight=None if weight is None else weight[others],
             )
-            decision[held_out] = part.predict(score[held_out], sensitive_features=codes[held_out])
+            decision[held_out] = part.predict(
+                score[held_out], sensitive_features=_safe_indexing(given, held_out)
+            )
         return decision
 
     def _sift(
@@ -613,7 +655,8 @@ class Frontier(BaseEstimator):
             measure_objective(decision, part.y, part.weight, self.objective)
             for _, _, decision in decided
         ]
-        kept = np.array([not candidate.setting for candidate, _, _ in decided])
+        asked = {"", *(f"{THRESHOLDS} {text}" for text in self._words)}
+        kept = np.array([candidate.setting in asked for candidate, _, _ in decided])
         gaps = np.array([list_gaps(*each[1:], part, self.minimum) for each in decided])
         for gap in gaps.T:
             kept |= find_pareto(np.column_stack([values, -gap]))
@@ -630,14 +673,40 @@ class Frontier(BaseEstimator):
             minimum=self.minimum,
             costs=read_costs(self.objective),
         )
+        levels, counts = count_crossed(part, decision)
+        self._counted[part.name][candidate.method, candidate.setting] = levels, counts
         table.insert(0, "part", part.name)
         table.insert(0, "setting", candidate.setting)
         table.insert(0, "method", candidate.method)
-        return table
+        named = [each for read in self._words.values() for each in read]
+        return self._add_counted(named, table)
+
+    def _add_counted(self, bounds: Iterable[Bound], table: pd.DataFrame) -> pd.DataFrame:
+        """Add what bounds in words are of to a table of measures, where it lacks."""
+        known, made = {*name_measures(table)}, []
+        for bound in {each.name: each for each in bounds if each.name not in known}.values():
+            measure, group = split_name(bound.name)
+            for key, rows in table.groupby([*NAMED, "part"], sort=False):
+                method, setting, part = map(str, key)
+                levels, counts = self._counted[part][method, setting]
+                require_groups([bound], levels)
+                made.append(
+                    {
+                        "method": method,
+                        "setting": setting,
+                        "part": part,
+                        "measure": measure,
+                        "group": group,
+                        "value": bound.value(counts, levels),
+                        "n": rows["n"].max(),
+                        "left_out": 0,
+                    }
+                )
+        return pd.concat([table, pd.DataFrame(made)], ignore_index=True) if made else table
 
     def _test(self, rows: Table, ids: np.ndarray) -> None:
         """Measure all candidates on test rows, and what bounds cost there."""
-        self._part = self._make_part("test", rows, ids)
+        self._part, self._counted["test"] = self._make_part("test", rows, ids), {}
         self._reference = rows
         scores: dict[int, np.ndarray] = {}
         self._decided: dict[tuple[str, str], np.ndarray] = {}
@@ -676,14 +745,24 @@ class Frontier(BaseEstimator):
                 f"Give one such as {BOUNDED['parity']}:{self.attributes_[0]}.",
             )
 
-    def _choose(self, measure: str, bounds: Mapping[str, float], confidence: float | None) -> int:
+    def _choose(self, measure: str, bounds: Mapping[str, Bound], confidence: float | None) -> int:
         """Return the position of the best candidate within bounds, on validation rows."""
         names = list(dict.fromkeys([measure, *bounds]))
-        rows = self._rows("validation")
+        in_words = _find_counted(bounds)
+        rows = self._add_counted(in_words, self._rows("validation")).assign(name=name_measures)
         if confidence is None and {*names} <= {*rows["name"]}:
             rows = rows[rows["name"].isin(names)]
         fitted = {key for key in self._keys if key[1].startswith(THRESHOLDS)}
-        compared = compare(rows, "validation", names, bounds, confidence, fitted, tried=self._tried)
+        counted = {
+            bound.name: {
+                key: partial(_find_worst, bound, *each, FITTED if key in fitted else 1.0)
+                for key, each in self._counted["validation"].items()
+            }
+            for bound in in_words
+        }
+        compared = compare(
+            rows, "validation", names, bounds, confidence, fitted, self._tried, counted
+        )
         key = compared.table.index[choose_best(compared, measure, bounds, confidence)]
         return self._keys.index(key)
 
@@ -697,35 +776,47 @@ class Frontier(BaseEstimator):
         """Return what bounds cost on test rows, against the best model without one."""
         free = self._find_unbounded()
         table, rows = self._pivot("test"), []
-        for attribute in self.attributes_:
-            for criterion in dict.fromkeys(self.criteria):
-                measure = f"{BOUNDED[criterion]}:{attribute}"
-                if measure not in table.columns:
-                    continue
-                for bound in (None, *PRICED):
-                    key = free
-                    if bound is not None:
-                        try:
-                            at = self._choose(self._measure_name, {measure: bound}, None)
-                        except ConfigError:
-                            continue  # No model is within it, or its groups are too small.
-                        key = self._keys[at]
-                    values = table[self._measure_name]
-                    cost, low, high = self._compare_paired(values, free, key)
-                    rows.append(
-                        {
-                            "attribute": attribute,
-                            "measure": BOUNDED[criterion],
-                            "bound": np.nan if bound is None else bound,
-                            "method": key[0],
-                            "setting": key[1],
-                            "gap": table.loc[key, measure],
-                            self._measure_name: table.loc[key, self._measure_name],
-                            "cost": cost,
-                            "low": low,
-                            "high": high,
-                        }
-                    )
+        values = table[self._measure_name]
+        listed: list[tuple[str, tuple[Bound, ...], str | None]] = [
+            (name, () if bound is None else (state_bound(name, bound),), None)
+            for attribute, criterion in itertools.product(
+                self.attributes_, dict.fromkeys(self.criteria)
+            )
+            if (name := f"{BOUNDED[criterion]}:{attribute}") in table.columns
+            for bound in (None, *PRICED)
+        ]
+        listed += [
+            (each.name, read, f"{THRESHOLDS} {text}")
+            for text, read in self._words.items()
+            for each in read
+        ]
+        for name, bounds, asked_for in listed:
+            key, asked = free, {each.name: each for each in bounds}
+            if bounds:
+                try:
+                    key = self._keys[self._choose(self._measure_name, asked, None)]
+                except ConfigError:
+                    # No model is within it, or its groups are too small; what was asked for stays.
+                    own = [each for each in self._keys if each[1] == asked_for]
+                    if not own:
+                        continue
+                    key = own[0]
+            cost, low, high = self._compare_paired(values, free, key)
+            measure, group = split_name(name)
+            rows.append(
+                {
+                    "attribute": group,
+                    "measure": measure,
+                    "bound": asked[name].limit if bounds else np.nan,
+                    "method": key[0],
+                    "setting": key[1],
+                    "gap": table.loc[key, name],
+                    self._measure_name: values[key],
+                    "cost": cost,
+                    "low": low,
+                    "high": high,
+                }
+            )
         return pd.DataFrame(rows)
 
     def _compare_paired(
@@ -754,6 +845,29 @@ class Frontier(BaseEstimator):
 
     def _is_cost(self) -> bool:
         return not isinstance(self.objective, str)
+
+
+def list_attributes(bounds: Iterable[Bound]) -> list[str]:
+    """Return the attributes and strata that bounds name."""
+    return [*dict.fromkeys(name for each in bounds for name in each.attributes + each.strata)]
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and 0 <= float(value) <= 1
+
+
+def _find_counted(bounds: Mapping[str, Bound]) -> list[Bound]:
+    """Return the bounds whose measure is counted from crossed groups: those on rates in words."""
+    return [bound for bound in bounds.values() if bound.rates]
+
+
+def _find_worst(
+    bound: Bound, levels: Levels, counts: np.ndarray, share: float, error: float
+) -> float:
+    """Return what a bound's measure is at worst with an error, from a share of the rows."""
+    reach = bonferroni(error / 2.0, max(count_rates(bound, levels), 1))
+    worst = find_worst(bound, counts * share, levels, reach)
+    return worst / share if bound.form == "selected" else worst
 
 
 def name_objective(objective: Objective) -> str:

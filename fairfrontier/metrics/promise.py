@@ -8,7 +8,7 @@ bounds make of it: differences of the largest from above and the smallest from b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,11 @@ from fairfrontier.models.thresholds.bound import (
     read_bound,
     require_groups,
 )
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, InputError
 
 Shares = tuple[np.ndarray, np.ndarray]
+Levels = Mapping[str, np.ndarray]
 
 
 def check_bounds(
@@ -96,20 +98,13 @@ def check_bounds(
     part, decided = rows.part, np.asarray(rows.prediction.decision)
     if not np.isin(decided, (0, 1)).all():
         raise InputError("The decisions are probabilities.", "Draw them, and give what was drawn.")
-    cells, code = number_cells(part.groups)
-    levels = {
-        name: np.array([str(own[k]) for k in cells[:, column].tolist()])
-        for column, (name, own) in enumerate(part.attributes.items())
-    }
-    one, hit = part.y == 1, decided == 1
-    columns = [one & hit, ~one & hit, one, ~one]
-    counts = np.column_stack([np.bincount(code, each, len(cells)) for each in columns])
+    levels, counts = count_crossed(part, decided)
     require_groups(read, levels)
-    n_rates = sum(_count_rates(bound, levels) for bound in read)
+    n_rates = sum(count_rates(bound, levels) for bound in read)
     reach = bonferroni((1.0 - confidence) / 2.0, max(n_rates, 1))
     listed = []
     for bound in read:
-        value, worst = bound.value(counts, levels), _find_worst(bound, counts, levels, reach)
+        value, worst = bound.value(counts, levels), find_worst(bound, counts, levels, reach)
         slack, width = -bound.exceeds(value), abs(worst - value)
         kept, size = bool(slack >= -1e-9), part.n_samples
         needed = math.ceil(size * (width / slack) ** 2) if slack > 0 else math.nan
@@ -128,15 +123,28 @@ def check_bounds(
     return pd.DataFrame(listed)
 
 
-def _count_rates(bound: Bound, levels: dict[str, np.ndarray]) -> int:
+def count_crossed(part: Part, decision: np.ndarray) -> tuple[Levels, np.ndarray]:
+    """Return the levels of the crosses of all attributes, and TP, FP, P and N of each.
+
+    Decisions are the probabilities of 1, and rows count by their weight.
+    """
+    cells, code = number_cells(part.groups)
+    levels = {
+        name: np.array([str(own[k]) for k in cells[:, column].tolist()])
+        for column, (name, own) in enumerate(part.attributes.items())
+    }
+    one, other = part.weight * (part.y == 1), part.weight * (part.y != 1)
+    columns = [one * decision, other * decision, one, other]
+    return levels, np.column_stack([np.bincount(code, each, len(cells)) for each in columns])
+
+
+def count_rates(bound: Bound, levels: Levels) -> int:
     """Return of how many rates a bound is made."""
     sizes = [len(each.names) + bound.overall for each in bound.compare(levels)]
     return sum(sizes) * len(bound.rates)
 
 
-def _find_worst(
-    bound: Bound, counts: np.ndarray, levels: dict[str, np.ndarray], reach: float
-) -> float:
+def find_worst(bound: Bound, counts: np.ndarray, levels: Levels, reach: float) -> float:
     """Return what a bound's measure is at worst within the intervals of its rates."""
     found = []
     for compared in bound.compare(levels):

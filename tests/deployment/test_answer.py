@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
+from fairfrontier.choose.query import state_bound
 from fairfrontier.choose.select import MixedChoice, Study
 from fairfrontier.deployment.bundle import Mixture, find_mixture, list_margins
 from fairfrontier.prepare.split import Part
@@ -222,7 +223,7 @@ def test_the_best_pair_is_that_of_brute_force(bounds):
     rates |= {f"fpr:sex={level}": 1 - rates[f"tnr:sex={level}"] for level in "FM"}
     values = pd.DataFrame(rates | {"fpr_gap:sex": rates["fpr:sex=F"] - rates["fpr:sex=M"]})
     objective = rng.random(8)
-    margins = np.hstack([list_margins(name, bound, values) for name, bound in bounds.items()])
+    margins = np.hstack([list_margins(state_bound(*pair), values) for pair in bounds.items()])
     share = np.linspace(0, 1, 2001)[:, None, None]
     mixed = (1 - share[..., None]) * margins[:, None] + share[..., None] * margins
     value = np.where((mixed >= 0).all(-1), (1 - share) * objective[:, None] + share * objective, -1)

@@ -451,3 +451,67 @@ class Checked(ff.Frontier):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_frontier_is_an_estimator_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+RATIO = "selection_rate_ratio:sex >= 0.8"
+BOTH = "tpr_min:race >= 0.6 and selection_rate <= 0.4"
+
+
+@pytest.fixture(scope="module")
+def in_words():
+    frontier = ff.Frontier(
+        [LogisticRegression()],
+        bounds=[RATIO, BOTH],
+        criteria=["parity"],
+        minimum=1,
+        pos_label="repaid",
+    )
+    return frontier.fit(NUMBERS, Y, sensitive_features=GROUPS)
+
+
+def test_bounds_in_words_have_thresholds_and_a_price(in_words):
+    model = in_words.select(f"subject to {RATIO}")
+    assert in_words.price_["bound"].tolist()[-3:] == [0.8, 0.6, 0.4]
+    assert model.measures_["measure"].eq("selection_rate_ratio").any()
+    rates = in_words.parts_["validation"]
+    chosen = model.predict(NUMBERS.iloc[rates], sensitive_features=GROUPS.iloc[rates]) == "repaid"
+    by_sex = pd.Series(chosen).groupby(GROUPS["sex"].iloc[rates].to_numpy()).mean()
+    # Rules of other folds than these decided when it was chosen.
+    assert by_sex.min() / by_sex.max() > 0.7
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "selection_rate <= 0.45",
+        "share:race=b >= 0.1",
+        "ppv_difference:sex <= 0.2",
+        "tpr_difference:sex | race <= 0.4",
+        "error_rate_difference:race to overall <= 0.2",
+    ],
+)
+def test_a_choice_is_by_any_bound_in_words(in_words, bound):
+    model = in_words.select(f"subject to {bound}")
+    test = in_words.parts_["test"]
+    decided = model.predict(NUMBERS.iloc[test], sensitive_features=GROUPS.iloc[test])
+    checked = ff.metrics.check_bounds(
+        Y[test], decided, sensitive_features=GROUPS.iloc[test], bounds=[bound], pos_label="repaid"
+    )
+    assert model.exceeded_.empty == checked["kept"].item()
+    measured = model.measures_.query("part == 'test'").iloc[-1]
+    if "selection_rate <=" not in bound:
+        assert measured["value"] == pytest.approx(checked["value"].item())
+
+
+def test_a_choice_by_words_is_certified_or_says_how_many_rows_would_do(in_words):
+    loose = "error_rate_difference:sex to overall <= 0.4"
+    assert in_words.select(f"subject to {loose}", confidence=0.9).method == "LogisticRegression"
+    with pytest.raises(UnattainableError, match="would be needed"):
+        in_words.select("subject to error_rate_difference:sex to overall <= 0.03", confidence=0.9)
+
+
+@pytest.mark.parametrize("bound", ["selection_rate <= 0.1", "tpr_min:age >= 0.5", "tpr_min >= 0.5"])
+def test_a_bound_that_names_no_attribute_is_refused(bound):
+    frontier = ff.Frontier([LogisticRegression()], bounds=[bound], pos_label="repaid")
+    with pytest.raises(ConfigError):
+        frontier.fit(NUMBERS, Y, sensitive_features=GROUPS)

@@ -46,6 +46,8 @@ RATES: Mapping[str, np.ndarray] = MappingProxyType(
 )
 SELECTED = RATES["selection_rate"][0]
 FORMS = ("difference", "ratio", "min", "max")
+# What can be bounded in words, beside gap_max.
+NAMES = (*RATES, *(f"{rate}_{form}" for rate in RATES for form in FORMS), "share", "selected")
 # The sign that a form takes; the others take both.
 SIGNS = {"difference": "<=", "ratio": ">=", "min": ">=", "max": "<="}
 EXAMPLE = "Write it as in: selection_rate_difference:sex <= 0.05."
@@ -82,7 +84,8 @@ class Bound:
         As it was written: a rate with a form, ``share``, ``selected`` or ``gap_max``.
     rates : tuple of str
         Names in `RATES`; two of ``gap_max``.
-    form : {"rate", "difference", "ratio", "min", "max", "share", "selected"}
+    form : {"rate", "difference", "ratio", "min", "max", "share", "selected", "value", "distance"}
+        The last two are of measures that are no rates: how large they are, and how far from 0.
     sign : {"<=", ">="}
     limit : float
     attributes, strata : tuple of str
@@ -115,9 +118,15 @@ class Bound:
         """Return it as `read_bound` reads it."""
         return f"{self.name} {self.sign} {self.limit:g}"
 
-    def exceeds(self, value: float) -> float:
+    def orient(self, values: Any) -> Any:
+        """Return values turned so that more is better."""
+        if self.form == "distance":
+            return -np.abs(values)
+        return -values if self.sign == "<=" else values
+
+    def exceeds(self, value: Any) -> Any:
         """Return by how much a value is beyond the bound, below 0 within it."""
-        return value - self.limit if self.sign == "<=" else self.limit - value
+        return (self.limit if self.sign == ">=" else -self.limit) - self.orient(value)
 
     def compare(self, levels: Mapping[str, np.ndarray]) -> Iterator[Compared]:
         """Yield the groups compared, by stratum.
@@ -184,6 +193,11 @@ def _cross(levels: Mapping[str, np.ndarray], names: Sequence[str], n_cells: int)
     return np.array(["×".join(row) for row in zip(*columns, strict=True)] or [""] * n_cells)
 
 
+def read_bounds(text: str) -> tuple[Bound, ...]:
+    """Read bounds in words that are joined by ``and``."""
+    return tuple(read_bound(part) for part in re.split(r"\s+and\s+", text))
+
+
 def read_bound(text: Any) -> Bound:
     """Read a bound in words.
 
@@ -244,8 +258,7 @@ def _read_measure(measure: str, text: str) -> tuple[tuple[str, ...], str]:
         return (rate,), form
     if measure in RATES:
         return (measure,), "rate"
-    known = [*RATES, *(f"{rate}_{form}" for rate in RATES for form in FORMS), "share", "selected"]
-    raise _point_at(text, measure, f"no bound can be on it. {nearest(measure, known)}")
+    raise _point_at(text, measure, f"no bound can be on it. {nearest(measure, NAMES)}")
 
 
 def _point_at(text: str, word: str, reason: str) -> ConfigError:

@@ -313,8 +313,8 @@ def _halve(
         spread = [np.ptp(hulls.place(c, node.draws[c].cuts), axis=0).sum() for c in mixed]
         cell = mixed[int(np.argmax(spread))]
         first, last = hulls.spans[cell]
-        middle = min(max(hulls.find_near(cell, node.counts[cell]), first), last - 1)
-        for span in ((first, middle), (middle + 1, last)):
+        cut = min(hulls.find_near(cell, node.counts[cell]), last - 1)
+        for span in ((first, cut), (cut + 1, last)):
             yield hulls.narrow(cell, *span), intervals
         return
     wide = int(np.argmax([b - a for a, b in intervals]))
@@ -343,7 +343,7 @@ def _round(problem: Problem, hulls: Hulls, reached: Reached) -> Reached | None:
             judged = []
             for k, point in enumerate(points[c]):
                 counts[c, :2] = point
-                excess = max(problem.find_excess(counts), ROUNDING)
+                excess = max(float(problem.find_excess(counts)), ROUNDING)
                 judged.append((excess, -float(point @ hulls.worth), k))
             chosen[c] = min(judged)[2]
             counts[c, :2] = points[c][chosen[c]]

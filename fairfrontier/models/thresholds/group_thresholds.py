@@ -417,7 +417,7 @@ class GroupThresholds(PostProcessor):
         curves, counts = build(np.arange(size)), np.bincount(code, minlength=size)
         facts: dict[str, Any] = {}
         if self.bounds is not None:
-            shared, pooled = curves, np.zeros(size)
+            pooled = np.zeros(size)
             solution, facts = self._keep_bounds(curves, counts)
         else:
             levels = [np.unique(column, return_inverse=True)[1] for column in self.cells_.T]

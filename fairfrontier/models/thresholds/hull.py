@@ -148,7 +148,7 @@ class Hulls:
         return made
 
     def find_near(self, cell: int, point: np.ndarray) -> int:
-        """Return the cut of a cell that chooses as many as TP and FP are, or the last with fewer."""
+        """Return the cut of a cell that chooses as many as TP and FP, or the last with fewer."""
         curve, mass = self.curves[cell], float(point.sum())
         (first, last) = self.spans[cell]
         chosen = curve.positive[first : last + 1] + curve.negative[first : last + 1]

@@ -181,6 +181,57 @@ def test_parity_and_odds_are_what_criteria_give():
         assert solve_bounds(curves, problem, gain).value == pytest.approx(expected, abs=1e-9)
 
 
+def find_best_cuts(curves, gain, problem):
+    """Return the largest gain of all choices of one cut a cell that keep the bounds."""
+    sizes = [range(curve.positive.size) for curve in curves]
+    points = [np.column_stack([curve.positive, curve.negative]) for curve in curves]
+    best = -np.inf
+    for cuts in itertools.product(*sizes):
+        counts = np.array([own[k] for own, k in zip(points, cuts, strict=True)])
+        value = gain.constant + counts.sum(axis=0) @ (gain.positive, -gain.negative)
+        if value > best and problem.find_excess(np.hstack([counts, problem.totals])) <= 1e-9:
+            best = value
+    return best
+
+
+@pytest.mark.parametrize("k", range(len(LINEAR + FRACTIONAL)))
+def test_one_cut_a_cell_is_the_best_of_all(k):
+    rng, texts = np.random.default_rng(k), LINEAR + FRACTIONAL
+    code, score = rng.integers(0, 4, 100), rng.integers(0, 5, 100) / 5
+    y = rng.random(100) < 0.2 + 0.6 * score
+    curves = build_curves(score, y, code, 4, rng.random(100) + 0.5 if k % 3 else None)
+    bounds = [texts[k], *([texts[(7 * k + 3) % len(texts)]] if k % 2 else [])]
+    bounds = [text.replace("25", "45") for text in bounds]
+    problem, _ = solve(curves, None, bounds)
+    gain = weigh_objective("accuracy", *problem.totals.sum(axis=0))
+    wanted = find_best_cuts(curves, gain, problem)
+    if wanted == -np.inf:
+        with pytest.raises(UnattainableError):
+            solve_bounds(curves, problem, gain, randomized=False)
+    else:
+        found = solve_bounds(curves, problem, gain, randomized=False)
+        assert found.value == pytest.approx(wanted, abs=1e-12)
+        assert problem.find_excess(found.counts) <= 1e-9
+        assert all(draw.cuts.size == 1 for draw in found.draws)
+        assert found.dual_value >= wanted - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("criterion", "measure"),
+    [("parity", "selection_rate_difference"), ("equalized_odds", "gap_max")],
+)
+@pytest.mark.parametrize("bound", [0.01, 0.05])
+def test_one_cut_a_cell_is_that_of_criteria(criterion, measure, bound):
+    curves = draw(7, 1_500)
+    problem, _ = solve(curves, None, [f"{measure}:sex×race <= {bound}"])
+    gain = weigh_objective("balanced_accuracy", *problem.totals.sum(axis=0))
+    options = {"criterion": criterion, "objective": "balanced_accuracy", "bound": bound}
+    exact = solve_curves(curves, randomized=False, **options)
+    found = solve_bounds(curves, problem, gain, randomized=False)
+    assert found.value <= exact.value + 1e-12
+    assert found.value == pytest.approx(exact.value, abs=1e-4)
+
+
 def test_bounds_that_contradict_each_other_are_named_with_what_would_do():
     curves = draw(1)
     gain = weigh_objective("accuracy", *_totals(curves))
