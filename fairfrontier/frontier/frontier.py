@@ -470,8 +470,9 @@ class Frontier(BaseEstimator):
         if len(classes) != 2:
             raise InputError(
                 f"The labels have {len(classes)} classes, and a frontier decides between two.",
-                "Decide for the favourable ones or not, as by y = numpy.isin(y, [...]), or compare "
-                "methods of several classes by a study, which fairfrontier.init drafts.",
+                "Decide for the favourable ones or not, as by y = numpy.isin(y, [...]); bound the "
+                "decisions for all of them by LinearPost(estimator), or compare methods of several "
+                "classes by a study, which fairfrontier.init drafts.",
             )
         positive = self.pos_label
         if positive is None:

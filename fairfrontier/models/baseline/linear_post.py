@@ -50,6 +50,8 @@ FIRST = 5
 # That box narrows so much where its minimum is no better than the best prices, and widens so much
 # where it is at its edge and better by so much of what the planes promised.
 NARROWER, WIDER, WORTH = 0.5, 2.0, 0.1
+# And so much where its minimum is as good as the best prices, until it is the whole box.
+FARTHER = 10.0
 # A plane that touched no minimum for so many others is left out, but of the last minimum.
 IDLE = 30
 # Distance of the values that is left of three decisions or more.
@@ -123,12 +125,12 @@ def solve_rates(problem: RateProblem, tolerance: float = 1e-5) -> RateOptimum:
     reach, price = box, np.zeros(n_cells)
     best, gap, least, optimum = price, np.inf, np.inf, None
     planes, heights, last = np.empty((0, 2 * n_cells + 1)), np.empty(0), np.empty(0)
-    iterations, narrow, hit, expected = 0, several, False, np.inf
+    iterations, hit, expected = 0, False, np.inf
     while gap > tolerance and iterations < MOST_PLANES:
         iterations += 1
         surplus, rate = _evaluate(problem, price)
         value = surplus + problem.bound / 2.0 * float(np.abs(price).sum())
-        if narrow and iterations > FIRST:
+        if several and iterations > FIRST:
             if value >= least:
                 reach = NARROWER * min(reach, float(np.abs(price - best).max()))
             elif hit and least - value >= WORTH * expected:
@@ -140,8 +142,8 @@ def solve_rates(problem: RateProblem, tolerance: float = 1e-5) -> RateOptimum:
         planes = np.vstack([planes, np.concatenate([-rate, rate, [-1.0]])])
         heights = np.append(heights, float(-rate @ price) - surplus)
         last = np.append(last, iterations)
-        narrow = several and iterations < MOST_PLANES
         while True:
+            narrow = several and reach < box and iterations < MOST_PLANES
             recent = last > (iterations - IDLE if narrow else 0)
             low, high = np.zeros(2 * n_cells + 1), np.full(2 * n_cells + 1, box)
             if narrow:
@@ -161,8 +163,8 @@ def solve_rates(problem: RateProblem, tolerance: float = 1e-5) -> RateOptimum:
             hit = narrow and bool((np.abs(price - best) >= (1.0 - 1e-9) * reach).any())
             if not hit or expected > tolerance:
                 break
-            # Nothing is to be gained nearby: what of afar?
-            narrow = False
+            # Nothing is to be gained nearby: what of farther away?
+            reach = min(FARTHER * reach, box)
         gap = np.inf if hit else expected
         last[np.flatnonzero(recent)[found.ineqlin.marginals < 0]] = iterations
     assert optimum is not None  # noqa: S101 - the first price has one
