@@ -31,7 +31,7 @@ from fairfrontier.models.thresholds.hull import Draw, Hulls, Reached, Rows, RowW
 from fairfrontier.runtime.errors import DataError, UnattainableError
 
 # How far the best rule found may be from the bound on all, as a share of the largest gain.
-CLOSED = 1e-6
+CLOSED = 1e-5
 # Intervals of levels that are tried at most, and the rounding of a bound that is kept.
 MOST_NODES = 400
 ROUNDING = 1e-9
