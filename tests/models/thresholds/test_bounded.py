@@ -154,7 +154,7 @@ def test_fractional_bounds_are_certified_and_not_below_a_grid_of_levels(text, se
     value = bound.value(found.counts, LEVELS)
     assert np.isnan(value) or bound.exceeds(value) <= 1e-7
     assert found.value <= found.dual_value + 1e-9
-    assert found.dual_value - found.value <= 2e-6
+    assert found.dual_value - found.value <= 1.1e-5
     if bound.strata or bound.overall:
         return
     rate, attribute = bound.rates[0], bound.attributes[0]
@@ -166,7 +166,7 @@ def test_fractional_bounds_are_certified_and_not_below_a_grid_of_levels(text, se
         expected = solve_all(curves, gain, texts)
         best = best if expected is None else max(best, expected)
     assert found.dual_value >= best - 1e-7
-    assert found.value >= best - 2e-6
+    assert found.value >= best - 1.1e-5
 
 
 def test_parity_and_odds_are_what_criteria_give():
