@@ -173,15 +173,16 @@ def solve_rates(problem: RateProblem, tolerance: float = 1e-5) -> RateOptimum:
 
 def _evaluate(problem: RateProblem, price: np.ndarray) -> tuple[float, np.ndarray]:
     """Return E[max_k (g_k − Σ λ_c s_c)] and the rates of the decisions that attain it."""
-    priced = np.unique(problem.decision)
-    table = np.zeros((problem.share.shape[1], problem.gain.shape[1]))
-    np.add.at(table, (problem.column, problem.decision), price)
+    # Of two decisions the first one has no price.
+    first, n_decisions = int(problem.decision.min()), problem.gain.shape[1]
+    table = np.zeros((problem.share.shape[1], n_decisions - first))
+    np.add.at(table, (problem.column, problem.decision - first), price)
     margin = problem.gain.copy()
-    margin[:, priced] -= problem.share @ table[:, priced]
-    chosen = margin.argmax(axis=1)
-    taken = problem.weight[:, None] * (chosen[:, None] == priced)
-    rate = (taken.T @ problem.share)[np.searchsorted(priced, problem.decision), problem.column]
-    return float(problem.weight @ margin.max(axis=1)), rate
+    margin[:, first:] -= problem.share @ table
+    chosen = margin.argmax(axis=1)[:, None]
+    taken = problem.weight[:, None] * (chosen == np.arange(first, n_decisions))
+    rate = (taken.T @ problem.share)[problem.decision - first, problem.column]
+    return float(problem.weight @ np.take_along_axis(margin, chosen, axis=1)[:, 0]), rate
 
 
 @dataclass(frozen=True, eq=False)
