@@ -53,7 +53,11 @@ BINS = 10
 # Squares of larger scores, and sums of them, may be infinite.
 HUGE = 1e100
 # Measures of scores that need no probabilities, and those that need no labels.
-RANKED, UNLABELLED = ("auc", "disparity"), ("disparity", "subgroup_bias_floor", "mean_prediction")
+RANKED = ("auc", "disparity")
+UNLABELLED = (
+    *("disparity", "subgroup_bias_floor"),
+    *("mean_prediction", "kolmogorov_smirnov", "wasserstein"),
+)
 # Precision and the share of negative rows among those decided 0 are rates with label and decision
 # exchanged; the scoring rate is the selection rate of those above the median score.
 EXCHANGED = {"tpr": "ppv", "tnr": "npv"}
@@ -64,7 +68,7 @@ SLACK = 1e-12
 # Rates by category that the report shows; all measures are in measures.csv.
 SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")
 # Of predictions of numbers, whose measures of an attribute are those of its worst level.
-SHOWN_NUMBERS = ("absolute_loss", "square_loss", "disparity")
+SHOWN_NUMBERS = ("mae", "rmse", "mean_residual", "disparity")
 # Castaneda v. Partida, 430 U.S. 482, 496 n. 17 (1977): "two or three standard deviations".
 DEVIATIONS = 2.0
 # With fewer persons in a category the normal approximation is poor.
@@ -168,8 +172,8 @@ class KnownFindings(Findings):
 
     def context(self) -> dict[str, Any]:
         """Return what the report shows by attribute, and the rates by category that it shows."""
-        shown, suffix = (SHOWN_NUMBERS, "_max") if self.numeric else (SHOWN, "_difference")
-        names = {f"{name}{end}": name for name in shown for end in ("", suffix)}
+        shown = SHOWN_NUMBERS if self.numeric else SHOWN
+        names = {f"{name}{end}": name for name in shown for end in ("", "_difference")}
         rates: dict[str, dict[str, Any]] = {}
         for row in list_rows(self.measures[self.measures["measure"].isin(names)]):
             rates.setdefault(row["group"], {})[names[row["measure"]]] = row
@@ -356,7 +360,7 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Kno
         rows.weight.size,
         median,
         impact.reset_index(["measure", "attribute"]).reset_index(drop=True),
-        compare_scores(favoured, groups, config.minimum),
+        compare_scores(favoured, groups, config.minimum, subject.units),
         measures[shown].reset_index(drop=True),
         calibrate(rows, groups, config.minimum),
         subject.individual,
@@ -408,6 +412,7 @@ def measure_groups(
             # Categories that impact ratios compare have a rate, whatever their number of rows.
             config.least if view in ("decision", "median") else config.minimum,
             () if view == "score" and found.numeric else ("0", "1"),
+            subject.units,
         )
         for view, names in views.items()
     ]
@@ -421,20 +426,21 @@ def _measure_view(
     groups: Mapping[str, Categories],
     minimum: int,
     classes: tuple[str, ...],
+    units: tuple[float, float],
 ) -> pd.DataFrame:
     by_group = [name for name in names if "group" in MEASURES.find(name).needs]
     overall = [name for name in names if name not in by_group]
-    everyone = make_part(y, weight, classes=classes)
+    everyone = make_part(y, weight, classes=classes, units=units)
     tables = [tabulate(prediction, everyone, overall, minimum=minimum)]
     for attribute, each in groups.items():
-        part = make_part(y, weight, attribute, each.codes, each.levels, classes)
+        part = make_part(y, weight, attribute, each.codes, each.levels, classes, units)
         table = tabulate(prediction, part, list(names), minimum=minimum)
         tables.append(table[table["group"].str.contains("=", regex=False)])
         levels = tuple(np.array(each.levels, dtype=object)[each.compared])
         if len(levels) > 1:
             kept = np.flatnonzero(each.compared[each.codes])
             codes = np.cumsum(each.compared)[each.codes[kept]] - 1
-            part = make_part(y[kept], weight[kept], attribute, codes, levels, classes)
+            part = make_part(y[kept], weight[kept], attribute, codes, levels, classes, units)
             values = None if prediction.components is None else prediction.components[kept]
             taken = replace(
                 prediction,
@@ -497,8 +503,13 @@ def find_unit(score: np.ndarray) -> float:
     return 1.0 if largest < HUGE else float(2.0 ** (math.frexp(largest)[1] - 1))
 
 
-def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
-    """Return means of the scores by level, and their standardised differences."""
+def compare_scores(
+    rows: AuditRows,
+    groups: Mapping[str, Categories],
+    minimum: int,
+    units: tuple[float, float] = (0.0, 1.0),
+) -> pd.DataFrame:
+    """Return means of the scores by level, in ``units`` of `Part`, and standardised differences."""
     columns = ("attribute", "level", "n", "mean", "deviation", "difference", "low", "high")
     if rows.score is None:
         return pd.DataFrame(columns=list(columns))
@@ -517,7 +528,8 @@ def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
         variance *= divide(persons, np.where(persons > 1 + 1e-9, persons - 1, 0.0))
         variance[few] = np.nan
         table = pd.DataFrame({"attribute": attribute, "level": each.levels, "n": n})
-        table["mean"], table["deviation"] = mean * unit, np.sqrt(variance) * unit
+        table["mean"] = units[0] + units[1] * (mean * unit)
+        table["deviation"] = units[1] * (np.sqrt(variance) * unit)
         table[["difference", "low", "high"]] = np.nan
         if each.compared.any():
             best = int(np.argmax(np.where(each.compared, mean, -np.inf)))

@@ -69,14 +69,17 @@ def make_part(
     codes: np.ndarray | None = None,
     levels: tuple[str, ...] = (),
     classes: tuple[str, ...] = ("0", "1"),
+    units: tuple[float, float] = (0.0, 1.0),
 ) -> Part:
     """Return rows without features, for measures, which read none."""
     n = y.size
     groups = np.zeros((n, 0), dtype=np.int64) if codes is None else codes[:, None]
     nothing = np.zeros((n, 0))
     attributes = {attribute: levels} if codes is not None else {}
+    rows = np.arange(n)
     return Part(
-        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, classes
+        *("table", "all", rows, nothing, y, groups, nothing, weight, attributes, classes),
+        units=units,
     )
 
 
@@ -257,7 +260,8 @@ class Subject:
     ``facts`` say what it is, as plain values. ``individual`` has the measures of the rows'
     counterfactual versions, with the columns of `fairfrontier.metrics`; no row without versions.
     ``similar`` has those under the metric of a bundle. Of a regression ``prediction`` is of the
-    same rows, and ``targets`` are their labels, as the study scales them. A saved model decides on
+    same rows, and ``targets`` are their labels, as the study scales them; ``units`` are those of
+    `Part`. A saved model decides on
     a part of ``split``; where groups are noisy, the true ones are a further attribute of ``rows``.
     """
 
@@ -267,6 +271,7 @@ class Subject:
     similar: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
     prediction: Prediction | None = None
     targets: np.ndarray | None = None
+    units: tuple[float, float] = (0.0, 1.0)
     split: Split | None = None
 
 
@@ -499,7 +504,9 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         prediction = Prediction(mean, mean, components=judged, probability=chance)
         audited = AuditRows(None, mean, None, *named, np.ones(y.size))
         facts["scale"] = list(encoder.config.label.range or (0.0, 1.0))
-        return Subject(facts, audited, prediction=prediction, targets=targets)
+        facts["scaled"] = encoder.config.label.scaled
+        units = encoder.config.label.units
+        return Subject(facts, audited, prediction=prediction, targets=targets, units=units)
     favourable = int(getattr(bundle, "favourable", 1) != 0)
     facts["selected"] = bundle.class_names[favourable]
     y = y.astype(np.int64)

@@ -58,7 +58,7 @@ HERE = Path(__file__).parent
 BY_GROUP = {
     "binary": ("selection_rate", "tpr", "fpr", "accuracy"),
     "multiclass": ("accuracy",),
-    "regression": ("absolute_loss", "square_loss", "disparity"),
+    "regression": ("mae", "rmse", "mean_residual", "disparity"),
 }
 OVERALL = {
     "binary": ("accuracy", "balanced_accuracy", "auc", "selection_rate", "tpr", "fpr"),
@@ -108,6 +108,7 @@ def describe_card(
         "task": task,
         # What 0 and 1 mean where a regression is measured.
         "scale": config.label.range,
+        "scaled": config.label.scaled,
         "texts": config.features.text is not None,
         "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
         "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],

@@ -599,6 +599,7 @@ def digest_arrays(split: Split, made_from: str = "") -> SplitDigest:
         "protected_columns": split.protected_columns,
         "protected_kinds": split.protected_kinds,
         "favourable": split.favourable,
+        **({} if split.train.units == (0.0, 1.0) else {"units": split.train.units}),
         "parts": {
             name: {
                 "attributes": part.attributes,

@@ -92,6 +92,8 @@ class Part:
         Names of the columns of X; empty where they have none.
     favourable : int or None
         As of `Split`: the class whose decisions selection rates are of.
+    units : tuple of float
+        a and b: a target y of a regression is a + b y in the units of its measures.
     """
 
     dataset: str
@@ -108,6 +110,7 @@ class Part:
     counterfactuals: Mapping[str, CounterfactualSet] = field(default_factory=dict)
     feature_names: tuple[str, ...] = ()
     favourable: int | None = 1
+    units: tuple[float, float] = (0.0, 1.0)
 
     @property
     def n_samples(self) -> int:

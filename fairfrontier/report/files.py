@@ -258,7 +258,8 @@ def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | 
 
 # Rates of a level, where the results have them; some of them are of all of its rows.
 RATES = (
-    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "square_loss",
+    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "mae", "rmse",
+    "mean_residual",
 )  # fmt: skip
 # Bundled, because Python packages that carry it need seconds to give it out, or draw on a canvas,
 # which neither screen readers nor the keyboard reach.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.models.baseline.ensemble import MEMBERS, explain_refusal
 from fairfrontier.models.space import Sampler
 from fairfrontier.runtime.errors import (
@@ -539,7 +540,9 @@ class Search:
             return None
         counted = shown[shown["measure"] == names[0]]
         self.chance = counted.drop_duplicates("seed")["n"].sum() ** -0.5
-        values = np.column_stack([orient(name, means[name].to_numpy()) for name in names])
+        unit = self.resolver.dataset.label.units[1]
+        scale = [unit if MEASURES.find(split_name(n)[0]).has_units else 1.0 for n in names]
+        values = np.column_stack([orient(name, means[name].to_numpy()) for name in names]) / scale
         return np.asarray(np.nan_to_num(values[values[:, 0].argmax()]))
 
 

@@ -14,7 +14,7 @@ from fairfrontier.models.fit.post_processing import fit_behind, fit_behind_block
 from fairfrontier.models.fit.training import find_reason, predict_parts, train
 from fairfrontier.models.prediction import predict_part
 from fairfrontier.models.registry import METHODS, create
-from fairfrontier.models.thresholds.base import PostProcessor
+from fairfrontier.models.thresholds.base import GroupRule, PostProcessor
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.errors import ConfigError
@@ -32,7 +32,7 @@ CASES = [
     (name, task)
     for name, cls in METHODS.all().items()
     for task in sorted(cls.task)
-    if not issubclass(cls, PostProcessor)
+    if not issubclass(cls, GroupRule)
 ]
 RULES = [name for name, cls in METHODS.all().items() if issubclass(cls, PostProcessor)]
 

@@ -209,31 +209,43 @@ for each in LOSSES:
     )(partial(measure_largest_loss, compute=each.compute))
 
 
-@measure(
-    "rmse",
-    what="root mean squared error, in units of the target",
-    needs=("score",),
-    task=("regression",),
-    direction="lower",
-)
-def measure_rmse(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the root of the mean squared error; its interval is that of the mean square, rooted."""
-    square = 2 * expect_loss(audit, compute_square)
-    value, n, low, high = average(square, audit.weight)
-    root = np.sqrt(np.maximum([value, low, high], 0.0))
-    yield MeasureRow("", float(root[0]), n, float(root[1]), float(root[2]))
+def measure_error(audit: Audit, compute: Compute, power: float) -> Iterator[MeasureRow]:
+    """Yield the mean error of the part and of every level to a power, in units of the target.
+
+    Intervals are those of the mean error, to the power.
+    """
+    loss, unit = expect_loss(audit, compute), audit.part.units[1]
+    for row in _list_means(audit, loss):
+        value, low, high = unit * np.maximum([row.value, row.low, row.high], 0.0) ** power
+        yield row._replace(value=float(value), low=float(low), high=float(high))
 
 
-@measure(
-    "mae",
-    what="mean absolute error, in units of the target",
-    needs=("score",),
-    task=("regression",),
-    direction="lower",
+def _list_means(audit: Audit, values: np.ndarray) -> Iterator[MeasureRow]:
+    yield MeasureRow("", *average(values, audit.weight))
+    for attribute in audit.part.attributes:
+        yield from measure_means(audit, attribute, values)
+
+
+def compute_squared(y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return (y − u)²."""
+    return np.asarray((y - u) ** 2)
+
+
+ERRORS: Mapping[str, tuple[str, Compute, float]] = MappingProxyType(
+    {
+        "rmse": ("root mean squared error", compute_squared, 0.5),
+        "mae": ("mean absolute error", compute_absolute, 1.0),
+    }
 )
-def measure_mae(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield the mean absolute error."""
-    yield MeasureRow("", *average(expect_loss(audit, compute_absolute), audit.weight))
+for error, (what, compute, power) in ERRORS.items():
+    measure(
+        error,
+        what=f"{what}, in units of the target; overall and by level",
+        needs=("score",),
+        task=("regression",),
+        direction="lower",
+        has_units=True,
+    )(partial(measure_error, compute=compute, power=power))
 
 
 @measure(
@@ -264,13 +276,16 @@ def measure_r2(audit: Audit) -> Iterator[MeasureRow]:
     what="mean of the target less the prediction, in units of the target; overall and by level",
     needs=("score",),
     task=("regression",),
+    has_units=True,
 )
 def measure_mean_residual(audit: Audit) -> Iterator[MeasureRow]:
     """Yield E(y − f(x)) of the part and of every level: above 0 where predictions are too low."""
-    residual = audit.part.y - audit.prediction.score
-    yield MeasureRow("", *average(residual, audit.weight))
-    for attribute in audit.part.attributes:
-        yield from measure_means(audit, attribute, residual)
+    yield from _list_means(audit, _find_residuals(audit))
+
+
+def _find_residuals(audit: Audit) -> np.ndarray:
+    """Return the residuals of the expected predictions, in units of the target."""
+    return np.asarray(audit.part.units[1] * (audit.part.y - audit.prediction.score))
 
 
 @measure(
@@ -280,10 +295,11 @@ def measure_mean_residual(audit: Audit) -> Iterator[MeasureRow]:
     needs=("score", "group"),
     task=("regression",),
     direction="lower",
+    has_units=True,
 )
 def measure_residual_difference(audit: Audit) -> Iterator[MeasureRow]:
     """Yield max_ab |E(y − f(x) | a) − E(y − f(x) | b)| for every attribute; `bound_difference`."""
-    residual = audit.part.y - audit.prediction.score
+    residual = _find_residuals(audit)
     for attribute in audit.part.attributes:
         mean, n, left_out = _average_known(audit, attribute, residual)
         value, limits = mean.value[:, None], lambda reach, mean=mean: _stand(mean.limit(reach))
@@ -316,10 +332,10 @@ def _stand(ends: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return low[:, None], high[:, None]
 
 
-for name, compute, power in (("mae", compute_absolute, 1.0), ("rmse", compute_square, 0.5)):
+for error, (what, compute, power) in ERRORS.items():
     measure(
-        f"{name}_ratio",
-        what=f"smallest ratio between two levels in {name.upper()}",
+        f"{error}_ratio",
+        what=f"smallest ratio between two levels in {what}",
         needs=("score", "group"),
         task=("regression",),
         direction="higher",
@@ -346,6 +362,8 @@ def measure_distance(audit: Audit, distance: Distance) -> Iterator[MeasureRow]:
         mass = [np.outer(weight[each], probability).ravel() for each in rows]
         apart = compare_distributions([values[each].ravel() for each in rows], mass, distance)
         low = high = np.nan
+        if distance == "wasserstein":
+            apart = apart * part.units[1]
         if distance == "kolmogorov_smirnov":
             inverse = np.array([np.sum(w**2) / np.sum(w) ** 2 for w in (weight[r] for r in rows)])
             root, pairs = np.sqrt(inverse[:, None] + inverse), len(rows) * (len(rows) - 1) / 2
@@ -371,6 +389,7 @@ for distance, what in DISTANCES.items():
         task=("regression",),
         direction="lower",
         reference="Chzhen et al., Fair regression with Wasserstein barycenters, 2020",
+        has_units=distance == "wasserstein",
     )(partial(measure_distance, distance=distance))
 
 
@@ -643,12 +662,12 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
 
 @measure(
     "mean_prediction",
-    what="mean predicted value, overall and by level",
+    what="mean predicted value, in units of the target; overall and by level",
     needs=("score",),
     task=("regression",),
+    has_units=True,
 )
 def measure_mean_prediction(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted mean prediction of the part and of every level."""
-    yield MeasureRow("", *average(audit.prediction.score, audit.weight))
-    for attribute in audit.part.attributes:
-        yield from measure_means(audit, attribute, audit.prediction.score)
+    least, unit = audit.part.units
+    yield from _list_means(audit, least + unit * audit.prediction.score)

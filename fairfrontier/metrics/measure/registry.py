@@ -131,6 +131,7 @@ class Measure:
     task: frozenset[Task]
     direction: Direction
     reference: str
+    has_units: bool = False
 
     @property
     def module(self) -> str:
@@ -151,6 +152,7 @@ def measure(
     task: Iterable[Task] = ("binary",),
     direction: Direction = "none",
     reference: str = "",
+    has_units: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Register a function Audit -> rows as a measure.
 
@@ -168,11 +170,13 @@ def measure(
         Which values are better: ``zero`` for signed gaps, ``none`` for descriptions.
     reference : str
         Authors, title, year.
+    has_units : bool
+        Whether its values are in units of the target of a regression.
     """
 
     def register(compute: Compute) -> Compute:
         found = Measure(
-            name, what, compute, frozenset(needs), frozenset(task), direction, reference
+            name, what, compute, frozenset(needs), frozenset(task), direction, reference, has_units
         )
         MEASURES.add(name, found, getattr(compute, "func", compute))
         return compute

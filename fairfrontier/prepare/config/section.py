@@ -760,6 +760,18 @@ class Label(Model):
     clip: bool = Field(
         default=False, description="Whether targets outside ``range`` move to its nearer end."
     )
+    scaled: bool = Field(
+        default=False,
+        description="Whether errors are of the target as ``range`` scales it, from 0 to 1, as "
+        "papers publish them, and not in the column's units.",
+    )
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """The a and b by which a target y of a study is a + b y in the units of its measures."""
+        if self.range is None or self.scaled:
+            return 0.0, 1.0
+        return self.range[0], self.range[1] - self.range[0]
 
     def find_favourable(self, classes: Sequence[str]) -> int | None:
         """Return the code of the favourable class; None where nothing says which of several it is.
@@ -784,8 +796,8 @@ class Label(Model):
             raise fault("positive makes targets of 0 and 1, range maps numbers: give one of them")
         if self.task != "regression" and self.range:
             raise fault(f"range belongs to a regression label, and this one is {self.task}")
-        if self.clip and not self.range:
-            raise fault("clip needs a range to clip to")
+        if (self.clip or self.scaled) and not self.range:
+            raise fault(f"{'clip' if self.clip else 'scaled'} needs a range")
         if self.range and not self.range[0] < self.range[1]:
             raise fault("range must be [lowest, highest] with lowest < highest")
         return self

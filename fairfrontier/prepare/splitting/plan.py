@@ -651,6 +651,7 @@ class Plan:
             attributes=self.group_names,
             classes=self.target.classes,
             favourable=self.target.favourable,
+            units=self.config.label.units,
             true_groups=None if self.true_groups is None else convert(self.true_groups[rows]),
             counterfactuals={
                 key: Edits(X, groups, self.attributes, made) for key, made in edits.items()

@@ -145,7 +145,8 @@ def test_what_is_measured_is_what_is_minimised(name):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equals_scikit_learn(weighted):
     part, prediction = make_regression(200, weighted=weighted)
-    table = tabulate(prediction, part, ["rmse", "mae", "r2"]).set_index("measure")
+    table = tabulate(prediction, part, ["rmse", "mae", "r2"])
+    table = table[table["group"] == ""].set_index("measure")
     guess, expected = prediction.score, {"sample_weight": part.weight}
     assert table.loc["rmse", "value"] == pytest.approx(
         root_mean_squared_error(part.y, guess, **expected)
@@ -161,7 +162,7 @@ def test_of_a_mixture_they_are_expectations():
     components = np.column_stack([prediction.score, 1 - prediction.score, part.y])
     probability = np.array([0.2, 0.5, 0.3])
     table = tabulate(mix(components, probability), part, ["rmse", "mae", "r2"])
-    value = table.set_index("measure")["value"]
+    value = table[table["group"] == ""].set_index("measure")["value"]
     # Every row once for every regressor, weighing its probability.
     y = np.repeat(part.y, 3)
     each, weight = components.ravel(), np.outer(part.weight, probability).ravel()
@@ -170,6 +171,20 @@ def test_of_a_mixture_they_are_expectations():
     assert value["r2"] == pytest.approx(r2_score(y, each, sample_weight=weight))
     mean = tabulate(Prediction(*[components @ probability] * 2), part, ["rmse"])
     assert value["rmse"] > mean["value"][0]
+
+
+def test_errors_are_in_units_of_the_target_and_losses_as_it_is_scaled():
+    part, prediction = make_regression(200, weighted=True)
+    keys = ["measure", "group"]
+    plain, there = (
+        tabulate(prediction, each, None).set_index(keys)[["value", "low", "high"]]
+        for each in (part, replace(part, units=(10.0, 70.0)))
+    )
+    for measure, rows in plain.groupby("measure"):
+        factor = 70.0 if MEASURES.find(measure).has_units else 1.0
+        least = 10.0 if measure == "mean_prediction" else 0.0
+        np.testing.assert_allclose(there.loc[rows.index], least + factor * rows, err_msg=measure)
+    assert plain.loc["rmse"].shape == plain.loc["mae"].shape == (6, 3)
 
 
 def test_the_band_of_the_root_is_that_of_the_square():
