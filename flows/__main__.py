@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fairfrontier.cli.command import show_frontier
+from fairfrontier.cli.command import show_result
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.terminal import run_app, say, show
 from flows.terminal import run_on_server
@@ -53,7 +53,7 @@ def run(options: RunOptions) -> None:
     def start() -> None:
         from flows.frontier import frontier
 
-        show_frontier(frontier(options))
+        show_result(options, frontier(options))
 
     run_on_server(options.home, check, start)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -41,18 +42,22 @@ if TYPE_CHECKING:
 
     from fairfrontier.auditing.option import AuditConfig, DebiasConfig
     from fairfrontier.choose.config import LogConfig, SelectConfig
+    from fairfrontier.choose.select import Study
     from fairfrontier.cli.cleaning import CleanConfig, Cleaning, Item
     from fairfrontier.cli.doctor import DoctorConfig
     from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig
     from fairfrontier.deployment.scoring import Scored
     from fairfrontier.prepare.description import PrepareConfig
     from fairfrontier.prepare.draft.config import InitConfig
-    from fairfrontier.study.config import RunOptions
+    from fairfrontier.study.config import PricesOptions, RunOptions
 
 # Published numbers are the project's own, and have no schema.
 SCHEMAS = tuple(kind for kind in FOLDERS if kind != "publication")
 KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 ROWS_AT_MOST = 24
+# Of the price list, and the columns of a terminal.
+ATTRIBUTES_AT_MOST = 3
+WIDTH = 80
 # Decisions that are counted in the last line.
 KINDS_AT_MOST = 6
 # The exit code where a limit is exceeded.
@@ -92,11 +97,95 @@ def run(options: RunOptions) -> None:
     started = start_study(options)
     with telling_how_to_resume("What is finished is kept", "go on"):
         done = run_plain(started, lambda run: FitProgress(run.slug))
-    show_frontier(done)
+    show_result(options, done)
+
+
+@command_from(app, "fairfrontier.study.config:PricesOptions", "study")
+def prices(options: PricesOptions) -> None:
+    """Show again what bounds cost in a finished study, or all of its settings."""
+    from fairfrontier.choose.choosing import read_finished
+
+    study = read_finished(options)
+    done = {**study.summary, "folder": str(study.folder)}
+    if options.all:
+        show_frontiers(done)
+    else:
+        show_prices(study, options.study)
+
+
+def show_result(options: RunOptions, done: dict[str, Any]) -> None:
+    """Print what bounds cost in a finished run, and how it ended."""
+    from fairfrontier.choose.choosing import read_finished
+
+    show_prices(read_finished(options), options.study)
+    show_end(done)
+
+
+def show_prices(study: Study, name: str) -> None:
+    """Print what bounds cost, in some 20 lines of 80 columns, and the next command."""
+    from fairfrontier.choose.price import price
+
+    listed, objective = price(study), study.objective
+    table = listed.table
+    settings = study.frontier[["method", "setting"]].drop_duplicates()
+    show(
+        f"{study.facts['study']}: {len(settings)} settings. Chosen on {listed.n_validation:,} "
+        f"{study.summary['select_on']} rows, shown on {listed.n_test:,} test rows."
+    )
+    if listed.trivial > 0:
+        show(f"The commoner answer alone has an accuracy of {100 * listed.trivial:.1f}.")
+    if table.empty:
+        show("No gap between groups can be estimated: the parts have too few rows of some.")
+    suggested = ""
+    for measure, rows in table.groupby("measure", sort=False):
+        if list(table["measure"].unique()).index(measure) == ATTRIBUTES_AT_MOST:
+            show(f"More attributes: fairfrontier prices {shlex.quote(name)} --all")
+            break
+        scale = 100.0 if rows[["gap", "objective"]].abs().max().max() <= 1 else 1.0
+        points = " points" if scale > 1 else ""
+        show("")
+        show(f"{measure} without a limit: {rows['gap'].iloc[0] * scale:.3g}{points}")
+        show(f"   {'allowed':<9}{objective[:9]:>9}  {'gap on test':<20}{'cost':<19}model")
+        for row in rows.to_dict("records"):
+            free = math.isnan(row["bound"])
+            limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
+            gap, cost = (
+                join_scaled(*(row[f"{each}{end}"] * scale for end in ("", "_low", "_high")))
+                for each in ("gap", "cost")
+            )
+            gap += "!" if row["gap"] > row["bound"] else ""
+            mark = "<-" if row["suggested"] else "  "
+            model = ("* " if row["asks_groups"] else "") + row["method"]
+            value = f"{row['objective'] * scale:.1f}"
+            line = f"{mark} {limit:<9}{value:>9}  {gap:<20}{'' if free else cost:<19}{model}"
+            show(line[:WIDTH])
+            if row["suggested"] and not suggested:
+                suggested = f"max {objective} subject to {measure} <= {row['bound']:g}"
+    show("")
+    show("<- the tightest limit that costs at most a point on the rows it was chosen on.")
+    if (table["gap"] > table["bound"]).any():
+        show("!  does not hold on test: select --certified asks that it hold on fresh rows.")
+    if table["asks_groups"].any():
+        show("*  asks for the group when it decides, which the law may forbid.")
+    query = f' "{suggested}"' if suggested else ""
+    show(f"Next: fairfrontier select {shlex.quote(name)}{query}")
+    show(f"All settings: fairfrontier prices {shlex.quote(name)} --all")
+
+
+def join_scaled(value: float, low: float, high: float) -> str:
+    """Return a number with its interval, to a tenth."""
+    known = not (math.isnan(low) or math.isnan(high))
+    return f"{value:5.1f}" + (f" [{low:.1f}, {high:.1f}]" if known else "")
 
 
 def show_frontier(done: dict[str, Any]) -> None:
-    """Print the frontier of a finished run, a table for each fairness measure."""
+    """Print the frontiers of a finished run, and how it ended."""
+    show_frontiers(done)
+    show_end(done)
+
+
+def show_frontiers(done: dict[str, Any]) -> None:
+    """Print a table of all settings for each fairness measure."""
     import pandas as pd
 
     folder = Path(done["folder"])
@@ -118,7 +207,6 @@ def show_frontier(done: dict[str, Any]) -> None:
             keep=("", "method and setting"),
             complete=str(folder / "frontier.csv"),
         )
-    show_end(done)
 
 
 def _join_columns(table: pd.DataFrame, name: str, prefix: str, *more: str) -> list[str]:
@@ -199,7 +287,8 @@ def show_choice(summary: dict[str, Any]) -> None:
     for row in summary["passed"]:
         say(
             f"Warning: {row['bound']} was asked for on {summary['part']}, and does not hold on "
-            f"test, where the value is {join_interval(row['value'], row['low'], row['high'])}."
+            f"test, where the value is {join_interval(row['value'], row['low'], row['high'])}"
+            f"{'.' if summary['certified'] else '; --certified asks that it hold on fresh rows.'}"
         )
     needed = summary["needed_groups"]
     if needed:

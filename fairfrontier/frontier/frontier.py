@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
 from sklearn.utils import ClassifierTags, Tags, _safe_indexing, check_consistent_length, get_tags
@@ -43,7 +42,7 @@ from fairfrontier.frontier.training import (
 )
 from fairfrontier.metrics.measure.registry import split_name
 from fairfrontier.metrics.promise import Levels, count_crossed, count_rates, find_worst
-from fairfrontier.metrics.statistic.interval import CONFIDENCE, bonferroni
+from fairfrontier.metrics.statistic.interval import bonferroni, measure_reach
 from fairfrontier.metrics.statistic.rate import NAMES, aggregate, count_cells, tabulate_rates
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.base import explaining, unit_weight
@@ -839,9 +838,7 @@ class Frontier(BaseEstimator):
             gain = np.asarray(read_costs(self.objective))[part.y]
         right = {each: (self._decided[each] == part.y).astype(float) for each in {free, key}}
         weight = part.weight / part.weight.sum()
-        each = gain * (right[free] - right[key])
-        spread = np.sqrt(np.sum(weight**2 * (each - np.sum(weight * each)) ** 2))
-        reach = float(ndtri(0.5 + CONFIDENCE / 2) * spread)
+        reach = measure_reach(gain * (right[free] - right[key]), weight)
         return cost, cost - reach, cost + reach
 
     def _is_cost(self) -> bool:

@@ -698,3 +698,9 @@ class RunOptions(StudyOptions):
     """Which study, how much of it, and where it is run."""
 
     cluster: Cluster = "auto"
+
+
+class PricesOptions(StudyOptions):
+    """Which finished study is shown, and how much of it."""
+
+    all: bool = Field(default=False, description="All settings, a table for each measure.")

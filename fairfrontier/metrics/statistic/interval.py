@@ -556,3 +556,12 @@ def rank(scores: np.ndarray, reference: np.ndarray, weight: np.ndarray) -> np.nd
     ranks = np.empty(scores.size)
     ranks[rising] = (below + up_to) / (2 * total[-1])
     return ranks.reshape(scores.shape)
+
+
+def measure_reach(each: np.ndarray, weight: np.ndarray) -> float:
+    """Return half the length of the 95% interval of a weighted mean; weights add up to 1.
+
+    Of differences by row it is that of a paired comparison.
+    """
+    spread = np.sqrt(np.sum(weight**2 * (each - np.sum(weight * each)) ** 2))
+    return float(Z * spread)
