@@ -128,9 +128,13 @@ def fit_error_parity(given: Given, criterion: str, objective: str) -> Iterator[R
 
 
 def read_oxonfair(criterion: str, objective: str) -> tuple[Any, Any]:
-    """Return OxonFair's objective and the largest difference between two groups."""
+    """Return OxonFair's objective and what is bounded, by default a largest difference."""
     from oxonfair import group_metrics
 
+    if " " in criterion:
+        # A form and a rate, as "min_ratio pos_pred_rate".
+        form, rate = criterion.split()
+        return getattr(group_metrics, objective), getattr(getattr(group_metrics, rate), form)
     bounded = {
         "parity": group_metrics.pos_pred_rate.max_diff,
         "equal_opportunity": group_metrics.true_pos_rate.max_diff,
@@ -140,7 +144,11 @@ def read_oxonfair(criterion: str, objective: str) -> tuple[Any, Any]:
 
 
 def follow_frontier(
-    predictor: Any, given: Given, rows: Callable[[str], dict[str, Any]], *metrics: Any
+    predictor: Any,
+    given: Given,
+    rows: Callable[[str], dict[str, Any]],
+    *metrics: Any,
+    at_least: bool | None = None,
 ) -> Iterator[Rule]:
     """Yield the rules of one OxonFair frontier, computed once."""
 
@@ -149,7 +157,7 @@ def follow_frontier(
         return np.asarray(predictor.predict(rows(part)), dtype=float)
 
     for i, budget in enumerate(given["budgets"]):
-        predictor.fit(*metrics, float(budget), recompute=i == 0)
+        predictor.fit(*metrics, float(budget), recompute=i == 0, greater_is_better_const=at_least)
         yield partial(decide, predictor.offset.copy())
 
 
@@ -166,7 +174,9 @@ def fit_oxonfair(given: Given, criterion: str, objective: str) -> Iterator[Rule]
         }
 
     predictor = FairPredictor(None, rows("calibration"))
-    yield from follow_frontier(predictor, given, rows, *read_oxonfair(criterion, objective))
+    at_least = criterion.startswith("min") if " " in criterion else None
+    metrics = read_oxonfair(criterion, objective)
+    yield from follow_frontier(predictor, given, rows, *metrics, at_least=at_least)
 
 
 def fit_inferred(given: Given, criterion: str, objective: str) -> Iterator[Rule]:
