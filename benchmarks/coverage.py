@@ -35,7 +35,6 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.auditing.debiased import Tally
-from fairfrontier.choose.query import bound_scores
 from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.statistic.interval import bonferroni, percentile
 from fairfrontier.metrics.statistic.rate import NAMES, aggregate_rates, compute_rates, count_cells
@@ -44,6 +43,7 @@ from fairfrontier.models.prediction import Prediction, task_of
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.frontier import orient
+from fairfrontier.study.query import bound_scores
 
 SIZES = (300, 3000)
 LEVELS = (2, 4, 8)

@@ -55,7 +55,7 @@ PROCESSES = (
     "tests/deployment/test_bundle.py",
     "tests/deployment/test_explanation.py",
     "tests/choose/test_choosing.py",
-    "tests/choose/test_comparison.py",
+    "tests/study/test_comparison.py",
     "tests/deployment/test_scoring.py",
     "tests/choose/test_select.py",
     "tests/choose/test_tracking.py",

@@ -17,7 +17,6 @@ import pandas as pd
 import yaml
 
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.query import find_passed, read_query
 from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
 from fairfrontier.deployment.bundle import MANIFEST, ClassifierBundle, judge
 from fairfrontier.deployment.explanation import (
@@ -49,6 +48,7 @@ from fairfrontier.runtime.writer import check_owned, recover, replacing, restore
 from fairfrontier.study.check import load_study
 from fairfrontier.study.config import StudyOptions, shorten
 from fairfrontier.study.frontier import name_measures
+from fairfrontier.study.query import find_passed, read_query
 
 # The papers of a choice: what is known, with n and intervals, and what people have to add.
 

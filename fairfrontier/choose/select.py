@@ -15,14 +15,6 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.config import IDEAL, KNEE, read_policy
-from fairfrontier.choose.query import (
-    Compared,
-    choose_best,
-    compare,
-    find_passed,
-    name_setting,
-    state_bound,
-)
 from fairfrontier.deployment.bundle import (
     FORMAT,
     Bundle,
@@ -61,6 +53,14 @@ from fairfrontier.study.frontier import (
     name_measures,
     pivot_measures,
     summarise,
+)
+from fairfrontier.study.query import (
+    Compared,
+    choose_best,
+    compare,
+    find_passed,
+    name_setting,
+    state_bound,
 )
 
 

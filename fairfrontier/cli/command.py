@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from fairfrontier.auditing.option import AuditConfig, DebiasConfig
     from fairfrontier.choose.config import LogConfig, SelectConfig
-    from fairfrontier.choose.select import Study
     from fairfrontier.cli.cleaning import CleanConfig, Cleaning, Item
     from fairfrontier.cli.doctor import DoctorConfig
     from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig
@@ -105,37 +104,40 @@ def prices(options: PricesOptions) -> None:
     """Show again what bounds cost in a finished study, or all of its settings."""
     from fairfrontier.choose.choosing import read_finished
 
-    study = read_finished(options)
-    done = {**study.summary, "folder": str(study.folder)}
+    done = {"folder": str(read_finished(options).folder)}
     if options.all:
-        show_frontiers(done)
+        show_frontiers({**read_summary(done), **done})
     else:
-        show_prices(study, options.study)
+        show_prices(options.study, read_summary(done))
 
 
 def show_result(options: RunOptions, done: dict[str, Any]) -> None:
     """Print what bounds cost in a finished run, and how it ended."""
-    from fairfrontier.choose.choosing import read_finished
-
-    show_prices(read_finished(options), options.study)
+    show_prices(options.study, read_summary(done))
     show_end(done)
 
 
-def show_prices(study: Study, name: str) -> None:
+def show_prices(name: str, summary: Mapping[str, Any]) -> None:
     """Print what bounds cost, in some 20 lines of 80 columns, and the next command."""
-    from fairfrontier.choose.price import price
+    import pandas as pd
 
-    listed, objective = price(study), study.objective
-    table = listed.table
-    settings = study.frontier[["method", "setting"]].drop_duplicates()
+    if "prices" not in summary:
+        return  # No model could be trained.
+    prices, objective = summary["prices"], str(summary["accuracy"])
+    table = pd.DataFrame(prices["rows"])
     show(
-        f"{study.facts['study']}: {len(settings)} settings. Chosen on {listed.n_validation:,} "
-        f"{study.summary['select_on']} rows, shown on {listed.n_test:,} test rows."
+        f"{summary['study']}: {summary['counts']['settings']} settings. Chosen on "
+        f"{prices['n_chosen']:,} {summary['select_on']} rows, shown on {prices['n_test']:,} test "
+        "rows."
     )
-    if listed.trivial > 0:
-        show(f"The commoner answer alone has an accuracy of {100 * listed.trivial:.1f}.")
+    if prices["trivial"] is not None:
+        show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
     if table.empty:
         show("No gap between groups can be estimated: the parts have too few rows of some.")
+        return
+    texts = ["measure", "method", "setting", "asks_groups", "suggested"]
+    numbers = table.columns.difference(texts)
+    table[numbers] = table[numbers].astype(float)
     suggested = ""
     for measure, rows in table.groupby("measure", sort=False):
         if list(table["measure"].unique()).index(measure) == ATTRIBUTES_AT_MOST:
@@ -150,7 +152,7 @@ def show_prices(study: Study, name: str) -> None:
             free = math.isnan(row["bound"])
             limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
             gap, cost = (
-                join_scaled(*(row[f"{each}{end}"] * scale for end in ("", "_low", "_high")))
+                join_scaled(*(scale * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
                 for each in ("gap", "cost")
             )
             gap += "!" if row["gap"] > row["bound"] else ""

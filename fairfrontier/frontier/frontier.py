@@ -20,15 +20,6 @@ from sklearn.utils import ClassifierTags, Tags, _safe_indexing, check_consistent
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from fairfrontier.choose.query import (
-    FITTED,
-    Query,
-    choose_best,
-    compare,
-    find_passed,
-    read_query,
-    state_bound,
-)
 from fairfrontier.deployment.estimator import Origin
 from fairfrontier.frontier.candidate import Candidate, FrontierModel
 from fairfrontier.frontier.training import (
@@ -54,6 +45,15 @@ from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
+from fairfrontier.study.query import (
+    FITTED,
+    Query,
+    choose_best,
+    compare,
+    find_passed,
+    read_query,
+    state_bound,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -62,6 +62,7 @@ from fairfrontier.study.frontier import (
     trace_mixtures,
 )
 from fairfrontier.study.points import read_counts
+from fairfrontier.study.price import price, state_finding
 from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.resolve import Planned, list_models, needs_groups
 from fairfrontier.study.run import StudyRun
@@ -597,6 +598,7 @@ def render_report(
         runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
+        finding=state_finding(study.study, summary.get("prices", {}).get("rows", ())),
         worth_a_note=WORTH_A_NOTE,
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
@@ -784,6 +786,8 @@ def write_results(
             counts = average_counts(plan, store, home, study.minimum)
         encoder = name_encoder(study.dataset, home)
         summary |= {} if encoder is None else {"encoder": encoder}
+        if models is not None and len(models):
+            summary["prices"] = price(results, models, home)
     accuracy = study.frontier.accuracy
     title = f"{study.study}: {accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}

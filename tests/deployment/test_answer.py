@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.query import state_bound
 from fairfrontier.choose.select import MixedChoice, Study
 from fairfrontier.deployment.bundle import Mixture, find_mixture, list_margins
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
+from fairfrontier.study.query import state_bound
 
 SETTING = json.dumps({"select_on": "validation"}, separators=(",", ":"))
 DIFFERENCE = "selection_rate_difference:sex"

@@ -32,7 +32,6 @@ from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.choosing import read_finished
 from fairfrontier.choose.config import SelectConfig
-from fairfrontier.choose.query import read_query
 from fairfrontier.cli.option import build_command
 from fairfrontier.deployment.bundle import load_bundle
 from fairfrontier.deployment.config import ExplainConfig, MonitorConfig, ScoreConfig
@@ -49,6 +48,7 @@ from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.check import load_study
 from fairfrontier.study.config import RunOptions
 from fairfrontier.study.draft import init
+from fairfrontier.study.query import read_query
 from fairfrontier.study.resolve import expand
 from fairfrontier.study.run import check_options as check_run
 from tests.deployment.watched import make_bundle, make_rows

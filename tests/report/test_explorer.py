@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.metrics.statistic.interval import wilson
 from fairfrontier.metrics.statistic.rate import BINS, SUMS, count_scores
@@ -36,6 +35,7 @@ from fairfrontier.report.files import (
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.study.frontier import StudyResults, build_results, list_fits, summarise
+from fairfrontier.study.query import read_query
 from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.resolve import Planned, needs_groups
 from papers.reproduction import hold_to_paper

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairfrontier.choose.price import choose_bounds, price
 from fairfrontier.choose.select import Study
 from fairfrontier.cli import command
-from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.study.config import PricesOptions, RunOptions
 from fairfrontier.study.frontier import name_measures
+from fairfrontier.study.price import choose_bounds, state_finding
 from fairfrontier.study.run import start_study
 from tests.project import make_project
 
@@ -53,43 +52,56 @@ def read_points(study, part):
     )
 
 
-def test_each_price_is_that_of_the_best_on_validation_as_test_shows_it(study):
+@pytest.fixture(scope="module")
+def prices(study):
+    return study.summary["prices"]
+
+
+def test_each_price_is_that_of_the_best_on_validation_as_test_shows_it(study, prices):
     seen, shown = (read_points(study, part) for part in ("validation", "test"))
-    found = price(study)
-    assert set(found.table["measure"]) == {MEASURE}
-    assert len(found.table) > 1
-    for row in found.table.to_dict("records"):
-        within = seen if np.isnan(row["bound"]) else seen[seen[MEASURE] <= row["bound"]]
+    rows = prices["rows"]
+    assert {row["measure"] for row in rows} == {MEASURE}
+    assert len(rows) > 1
+    for row in rows:
+        within = seen if row["bound"] is None else seen[seen[MEASURE] <= row["bound"]]
         key = (row["method"], row["setting"])
         assert seen.loc[key, "accuracy"] == within["accuracy"].max()
         assert row["gap"] == shown.loc[key, MEASURE]
         assert row["objective"] == shown.loc[key, "accuracy"]
-        assert row["cost"] == pytest.approx(found.table["objective"][0] - row["objective"])
+        assert row["cost"] == pytest.approx(rows[0]["objective"] - row["objective"])
         assert row["asks_groups"] == ("parity" in row["method"])
 
 
-def test_the_interval_of_a_cost_is_paired_by_row(study, home):
-    table = price(study).table
-    free, last = (
-        study.select(subject_to={} if np.isnan(bound) else {MEASURE: bound})
-        for bound in (np.nan, table["bound"].iloc[-1])
-    )
-    part = free.find_split().load(home).test
+def test_the_interval_of_a_cost_is_paired_by_row(study, prices, home):
+    last = prices["rows"][-1]
+    chosen = [study.select(subject_to=each) for each in ({}, {MEASURE: last["bound"]})]
+    part = chosen[0].find_split().load(home).test
     right = [
         each.model.predict(part.X, **({"sensitive_features": part.groups} if asks else {}))
         == part.y
-        for each, asks in ((free, False), (last, table["asks_groups"].iloc[-1]))
+        for each, asks in zip(chosen, (False, last["asks_groups"]), strict=True)
     ]
     apart = right[0].astype(float) - right[1]
     reach = 1.959964 * apart.std() / np.sqrt(len(apart))
-    cost = table["cost"].iloc[-1]
-    assert cost == pytest.approx(apart.mean())
-    assert table["cost_high"].iloc[-1] - cost == pytest.approx(reach, rel=1e-4)
+    assert last["cost"] == pytest.approx(apart.mean())
+    assert last["cost_high"] - last["cost"] == pytest.approx(reach, rel=1e-4)
+    assert prices["trivial"] == pytest.approx(max(part.y.mean(), 1 - part.y.mean()))
 
 
-def test_the_commoner_answer_is_that_of_test_rows(study, home):
-    y = load("loans", home=home).test.y
-    assert price(study).trivial == pytest.approx(max(y.mean(), 1 - y.mean()))
+def test_the_title_says_what_the_numbers_say(study, prices):
+    free = prices["rows"][0]
+    assert f"{100 * free['gap']:.1f} points" in state_finding("loans", prices["rows"])
+    made = free | {"bound": 0.05, "gap": 0.03, "cost": 0.02, "suggested": True}
+    told = {
+        (0.01, 0.03): "costs 2.0 points",
+        (-0.01, 0.05): "costs nothing measurable",
+        (None, None): "costs 2.0 points",
+    }
+    for (low, high), end in told.items():
+        rows = [free, made | {"cost_low": low, "cost_high": high}]
+        assert state_finding("loans", rows).endswith(end)
+    page = (study.folder / "report.html").read_text()
+    assert f"<h1>{state_finding('loans', prices['rows'])}</h1>" in page
 
 
 def test_bounds_are_below_the_gap():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairfrontier.choose.query import read_query
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.query import read_query
 
 DIFFERENCE = "selection_rate_difference:sex"
 

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.choose.query import bound_scores, compare, find_needed_rows
 from fairfrontier.choose.select import apply_policy
 from fairfrontier.metrics.statistic.interval import bonferroni, newcombe, wilson
 from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import orient
+from fairfrontier.study.query import bound_scores, compare, find_needed_rows
 from tests.metrics.made import make_part
 
 STUDIES, SETTINGS = 500, 30

@@ -1,0 +1,180 @@
+"""The price list: what bounds on gaps between groups cost, chosen on validation, seen on test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.metrics.measure.registry import MEASURES, split_name
+from fairfrontier.metrics.statistic.interval import measure_reach
+from fairfrontier.models.fit.training import read_scores
+from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.frontier import KEYS, StudyResults, orient, summarise
+from fairfrontier.study.query import choose_best, compare, state_bound
+
+# Bounds on a gap between rates, and, of other gaps, shares of that without a bound.
+PRICED = (0.1, 0.05, 0.02)
+SHARES = (0.5, 0.2)
+# What a suggested bound may cost on the rows of the choice.
+CHEAP = 0.01
+
+
+def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, Any]:
+    """Return what bounds cost in a study, by the first gap of each attribute, ready for JSON.
+
+    ``n_chosen`` and ``n_test`` count the rows of the choice and of test; ``trivial`` is the
+    accuracy of the commoner label on the latter, None where it is not known. ``rows`` has for each
+    measure first the best setting without a bound, then those within bounds below its gap: measure,
+    bound, method, setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and
+    ``_high``; ``cost``, by how much the objective is worse than without a bound, with the ends of a
+    95% interval, paired by row, of one split of two classes; ``asks_groups``, whether it looks at
+    the group of a row; and ``suggested``, of the tightest bound that costs at most .01 on the rows
+    of the choice. ``models`` is from `list_models`.
+    """
+    study, rows = results.study, results.frontier[KEYS].drop_duplicates()
+    objective = study.frontier.accuracy
+    if not len(rows):
+        return {"n_chosen": 0, "n_test": 0, "trivial": None, "rows": []}
+    fits = results.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
+    means, tested = (summarise(results.points, fits, part) for part in (study.select_on, "test"))
+    test = tested.set_index([*KEYS, "name"])
+    known = _Decisions(results, models, fits, home)
+    asks = models.groupby(KEYS)["needs_groups"].first().astype(bool)
+    listed = []
+    for measure in list_gaps(study.frontier.fairness, set(means["name"])):
+        free: tuple[str, str] | None = None
+        best = np.nan
+        bounds: list[float | None] = [None]
+        own = []
+        while bounds:
+            bound = bounds.pop(0)
+            asked = {} if bound is None else {measure: state_bound(measure, bound)}
+            names = [*dict.fromkeys([objective, measure])]
+            try:
+                compared = compare(means, study.select_on, names, asked, None)
+                at = choose_best(compared, objective, asked, None)
+            except ConfigError:
+                continue  # No setting is within it, or its groups are too small.
+            key = compared.table.index[at]
+            score = float(compared.scores[objective][at])
+            if free is None:
+                free, best = key, score
+                bounds = list(choose_bounds(measure, float(compared.table[measure].iloc[at])))
+            both = [(*each, objective) for each in (free, key)]
+            cost = -np.diff(orient(objective, test["value"].reindex(both).to_numpy()))[0]
+            reach = known.find_reach(free, key)
+            row = {"measure": measure, "bound": bound, "method": key[0], "setting": key[1]}
+            for name, label in ((objective, "objective"), (measure, "gap")):
+                value, low, high = test.loc[(*key, name), ["value", "low", "high"]].astype(float)
+                row |= {label: value, f"{label}_low": low, f"{label}_high": high}
+            row |= {"cost": cost, "cost_low": cost - reach, "cost_high": cost + reach}
+            row |= {"asks_groups": bool(asks.get(key, False)), "suggested": False}
+            own.append((row, best - score <= CHEAP))
+        if cheap := [row for row, near in own[1:] if near]:
+            cheap[-1]["suggested"] = True
+        listed += [row for row, _ in own]
+    held, shown = (int(each["n"].max()) for each in (means, tested))
+    return {
+        "n_chosen": held,
+        "n_test": shown,
+        "trivial": known.trivial,
+        "rows": [
+            {name: None if each != each else each for name, each in row.items()} for row in listed
+        ],
+    }
+
+
+def state_finding(study: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the first price list says, in some ten words."""
+    if not rows:
+        return f"{study}: no gap between groups can be estimated"
+    free = rows[0]
+    attribute = split_name(free["measure"])[1]
+    own = [row for row in rows if row["measure"] == free["measure"]]
+    chosen = next((row for row in own if row["suggested"]), None)
+    if chosen is None or not chosen["gap"] < free["gap"]:
+        return f"{study}: the {attribute} gap is {show_points(free['gap'])} on test rows"
+    gap = f"{study}: a {attribute} gap of {show_points(chosen['gap']).removesuffix(' points')}"
+    gap += f", not {show_points(free['gap'])},"
+    if chosen["cost_low"] is not None and chosen["cost_low"] <= 0 <= chosen["cost_high"]:
+        return f"{gap} costs nothing measurable"
+    if chosen["cost"] <= 0:
+        return f"{gap} costs nothing"
+    return f"{gap} costs {show_points(chosen['cost'])}"
+
+
+def show_points(value: float) -> str:
+    """Return a share in points, and what is larger than 1 as it is."""
+    return f"{100 * value:.1f} points" if abs(value) <= 1 else f"{value:.3g}"
+
+
+def list_gaps(fairness: Sequence[str], known: set[str]) -> list[str]:
+    """Return the first measure of each attribute that is better lower, in the study's order."""
+    first: dict[str, str] = {}
+    for name in fairness:
+        measure, group = split_name(name)
+        if group and name in known and MEASURES.find(measure).direction == "lower":
+            first.setdefault(group, name)
+    return [*first.values()]
+
+
+def choose_bounds(measure: str, gap: float) -> list[float]:
+    """Return the bounds below a gap that are priced, largest first."""
+    if np.isnan(gap):
+        return []
+    if gap <= 1 and any(word in measure for word in ("difference", "gap")):
+        return [bound for bound in PRICED if bound < gap]
+    return [float(f"{share * gap:.1g}") for share in SHARES if gap > 0]
+
+
+class _Decisions:
+    """Decisions on the test rows of a study of one split of two classes, for paired intervals."""
+
+    def __init__(
+        self, results: StudyResults, models: pd.DataFrame, fits: pd.DataFrame, home: Path
+    ) -> None:
+        self._models, self._home = models.set_index(KEYS), home
+        self._right: dict[tuple[str, str], np.ndarray] = {}
+        self._part = _find_test(results, fits, home)
+        self.trivial: float | None = None
+        if self._part is None:
+            return
+        weight = np.asarray(self._part.weight, dtype=np.float64)
+        total = np.bincount(self._part.y, weight, minlength=2)
+        self._weight, self._gain = weight / weight.sum(), np.ones(len(weight))
+        if results.study.frontier.accuracy == "balanced_accuracy":
+            self._gain = weight.sum() / (2 * total[self._part.y])
+        else:
+            self.trivial = float(total.max() / total.sum())
+
+    def find_reach(self, free: tuple[str, str], key: tuple[str, str]) -> float:
+        """Return half the length of the 95% interval of how much worse one is; NaN if unknown."""
+        if self._part is None or not {free, key} <= {*self._models.index}:
+            return np.nan
+        one, other = (self._judge(each, self._part.y) for each in (free, key))
+        return measure_reach(self._gain * (one - other), self._weight)
+
+    def _judge(self, key: tuple[str, str], y: np.ndarray) -> np.ndarray:
+        """Return the probability that each decision of a setting is right."""
+        if key not in self._right:
+            row = self._models.loc[[key]].iloc[0]
+            folder = self._home / str(row["post_processor"] or row["model"])
+            number = folder.name.rpartition("-")[2]
+            decision = read_scores(folder.parent / f"scores-{number}.npz")["test"].decision
+            self._right[key] = np.where(y == 1, decision, 1 - decision)
+        return self._right[key]
+
+
+def _find_test(results: StudyResults, fits: pd.DataFrame, home: Path) -> Part | None:
+    """Return the test rows of the only split; None for several, or more than two classes."""
+    several = fits["seed"].min() < fits["seed"].max()
+    if several or results.study.frontier.accuracy not in ("accuracy", "balanced_accuracy"):
+        return None
+    group = next(each.group for each in results.plan if "frontier" in each.blocks)
+    part = group.find_split(group.members[0]).load(home).test
+    return part if part is not None and len(part.classes) == 2 else None
