@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fairfrontier.models.noisy.estimator import NoisyUnconstrained as NoisyUnconstrained
     from fairfrontier.models.registry import create, load_model
     from fairfrontier.models.regression.barycentre import QuantileBarycentre as QuantileBarycentre
+    from fairfrontier.models.regression.barycentre import ResidualShift as ResidualShift
     from fairfrontier.models.regression.estimator import FairRegression as FairRegression
     from fairfrontier.models.regression.estimator import (
         FairRegressionClassifier as FairRegressionClassifier,

@@ -59,6 +59,8 @@ ATTRIBUTES_AT_MOST = 3
 WIDTH = 80
 # Decisions that are counted in the last line.
 KINDS_AT_MOST = 6
+# What the terminal shows of an audited regression.
+ERRORS = ("mae", "rmse", "mean_residual_difference", "mae_ratio", "kolmogorov_smirnov")
 # The exit code where a limit is exceeded.
 LIMIT_EXCEEDED = 4
 DAY = 86_400.0
@@ -529,6 +531,14 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
         print_table(title, shown, keep=("category", "n", "rate", "ratio"), complete=complete)
         if len(table) > ROWS_AT_MOST:
             show(f"and {len(table) - ROWS_AT_MOST} more: {complete}")
+    errors = [
+        {"measure": f"{row['measure']}:{row['group']}".removesuffix(":")}
+        | {"value": join_interval(row["value"], row["low"], row["high"], row["left_out"])}
+        for row in summary["measures"]
+        if row["measure"] in ERRORS and row["value"] is not None
+    ]
+    if errors:
+        print_table("errors", pd.DataFrame(errors))
     if summary["limits"]:
         limits = [
             {

@@ -130,9 +130,9 @@ class Estimator(BaseEstimator):
 
     ``__init__`` stores its arguments; fitted attributes end in ``_``. ``fit(X, y, *, ...)`` names
     exactly those of ``sensitive_features``, ``metric``, ``sample_weight``, ``validation``,
-    ``counterfactuals``, ``true_groups``, ``client`` and ``progress`` that it takes; scikit-learn's
-    metadata routing reads the same signature. ``fit`` passes its rows and labels through
-    ``validate_training``, and predictions their rows through ``validate_rows``.
+    ``counterfactuals``, ``true_groups``, ``client``, ``progress`` and ``unit`` that it takes;
+    scikit-learn's metadata routing reads the same signature. ``fit`` passes its rows and labels
+    through ``validate_training``, and predictions their rows through ``validate_rows``.
 
     Attributes
     ----------

@@ -599,7 +599,7 @@ def choose_measures(dataset: DatasetConfig) -> list[str]:
     by_group = {
         "binary": ("selection_rate_difference", "gap_max"),
         "multiclass": ("selection_rate_difference", "gap_rms"),
-        "regression": ("disparity",),
+        "regression": ("disparity", "mean_residual_difference"),
     }[dataset.label.task]
     measures = [f"{measure}:{group}" for group in dataset.groups for measure in by_group]
     if dataset.label.task != "regression":
@@ -623,6 +623,8 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
             rows[f"fair_regression {group}"] = {"method": "fair_regression", "attribute": group}
             rule = {"method": "quantile_barycentre", "attributes": group, "unseen": "pooled"}
             rows[f"parity {group}"] = {"method": BEST, "then": rule}
+            shift = {**rule, "method": "residual_shift"}
+            rows[f"residuals {group}"] = {"method": BEST, "then": shift}
         return rows
     rows = {"linear": {}, "gbdt": {}, "random_forest": {}, ENSEMBLE: {}}
     for group in dataset.groups:

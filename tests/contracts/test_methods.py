@@ -36,6 +36,7 @@ FIT_KEYWORDS = {
     "true_groups",
     "client",
     "progress",
+    "unit",
 }
 CASES = [(name, task) for name, cls in METHODS.all().items() for task in sorted(cls.task)]
 COUNTED = [(name, task) for name, task in CASES if METHODS.all()[name].weights_are_counts]

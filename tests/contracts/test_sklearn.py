@@ -55,6 +55,7 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
 BEHIND = {
     "group_thresholds": {"estimator": LogisticRegression()},
     "quantile_barycentre": {"estimator": LinearRegression()},
+    "residual_shift": {"estimator": LinearRegression()},
     "randomized_threshold": {"estimator": LogisticRegression()},
 }
 
@@ -62,6 +63,9 @@ BEHIND = {
 TRAIN, WEIGHT = "check_classifiers_train", "check_sample_weight_equivalence_on_dense_data"
 DRAWN_ROWS = {WEIGHT: "weights act on rows that are drawn, and a repeated row is another draw"}
 DRAWN_DECISIONS = {TRAIN: "decisions are drawn, and predict_proba is their probability"}
+FOLDED = dict.fromkeys(
+    (WEIGHT, WEIGHT.replace("dense", "sparse")), "a repeated row may be in another fold"
+)
 ONE_SIDE = "the check's targets are all on one side of the threshold between the classes"
 FAILING: Mapping[str, Mapping[str, str]] = {
     "adversarial_debiasing": DRAWN_ROWS,
@@ -77,9 +81,7 @@ FAILING: Mapping[str, Mapping[str, str]] = {
     "linear_post": {WEIGHT: "a repeated row may be in another fold"},
     "nn": DRAWN_ROWS,
     "project_nn": DRAWN_ROWS,
-    "quantile_barycentre": dict.fromkeys(
-        (WEIGHT, WEIGHT.replace("dense", "sparse")), "a repeated row may be in another fold"
-    ),
+    "quantile_barycentre": FOLDED,
     "random_forest": DRAWN_ROWS,
     "randomized_threshold": DRAWN_DECISIONS,
     "threshold_descent": DRAWN_DECISIONS,

@@ -82,6 +82,7 @@ def fit_processor(
         "sample_weight": part.weight,
         "sensitive_features": part.groups,
         "validation": checked,
+        "unit": part.units[1],
     }
     taken = {
         name: value

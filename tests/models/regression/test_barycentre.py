@@ -3,14 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import LinearConstraint, linear_sum_assignment, minimize
 from scipy.stats import ks_2samp, wasserstein_distance
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.utils.estimator_checks import check_parameters_default_constructible
 
-from fairfrontier import QuantileBarycentre
+from fairfrontier import QuantileBarycentre, ResidualShift, load_model
 from fairfrontier.models.base import TrainingWarning
 from fairfrontier.runtime.errors import ConfigError, InputError
 
@@ -122,6 +123,51 @@ def test_groups_that_the_fit_had_not_are_refused():
     model.fit(X, y, sensitive_features=crossed)
     with pytest.raises(InputError):
         model.predict(X[:1], sensitive_features={"one": ["b"], "two": ["d"]})
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.4, 1.1, 9.0])
+def test_the_least_shift_within_a_bound_on_mean_residuals(bound):
+    generator = np.random.default_rng(4)
+    group, weight = generator.integers(0, 4, 200), generator.uniform(0.5, 2, 200)
+    score = generator.normal(size=200)
+    y = score + np.array([0.0, 0.3, 1.0, -0.8])[group] + 0.1 * generator.normal(size=200)
+    model = ResidualShift(bound=bound).fit(score, y, sensitive_features=group, sample_weight=weight)
+    moved = model.predict(score, sensitive_features=group)
+    share = np.bincount(group, weight) / weight.sum()
+    residual = np.bincount(group, weight * (y - score)) / np.bincount(group, weight)
+    left = np.bincount(group, weight * (y - moved)) / np.bincount(group, weight)
+    assert np.ptp(left) <= bound + 1e-12
+    apart = np.array([np.eye(4)[i] - np.eye(4)[j] for i in range(4) for j in range(4) if i != j])
+    found = minimize(
+        lambda shift: share @ shift**2,
+        residual,
+        constraints=LinearConstraint(apart, apart @ residual - bound, np.inf),
+        method="SLSQP",
+        options={"ftol": 1e-14},
+    )
+    np.testing.assert_allclose(model.shift_, found.x, atol=1e-5)
+    assert np.average((moved - score) ** 2, weights=weight) <= found.fun + 1e-9
+
+
+@pytest.mark.parametrize(
+    "rule", [ResidualShift(bound=0.3), QuantileBarycentre(distance="wasserstein", bound=0.3)]
+)
+def test_a_bound_is_in_units_that_scaled_predictions_are_given(rule, tmp_path):
+    X, y, group = draw()
+    score, y, groups = X[:, 0] + 0.1 * (group == "a"), y / 1000, {"group": group}
+    plain = clone(rule).fit(score, y, sensitive_features=groups)
+    scaled = clone(rule).fit(score / 70, y / 70, sensitive_features=groups, unit=70.0)
+    moved = plain.predict(score, sensitive_features=groups)
+    assert np.abs(moved - score).max() > 0.01
+    np.testing.assert_allclose(
+        70 * scaled.predict(score / 70, sensitive_features=groups), moved, atol=1e-9
+    )
+    loaded = load_model(plain.save(tmp_path / "rule"))
+    np.testing.assert_array_equal(loaded.predict(score, sensitive_features=groups), moved)
+    with pytest.raises(InputError):
+        loaded.predict(score[:1], sensitive_features={"group": ["z"]})
+    pooled = clone(rule).set_params(unseen="pooled").fit(score, y, sensitive_features=groups)
+    assert np.isfinite(pooled.predict(score[:1], sensitive_features={"group": ["z"]})).all()
 
 
 def test_parameters_are_those_of_scikit_learn():

@@ -86,7 +86,7 @@ def test_listed_values_of_a_row_are_refused_by_its_key(home):
 
 def test_every_method_with_something_to_search_has_a_space():
     without = {name for name, space in SPACES.items() if not space}
-    assert without == {"constant", "ensemble", "seo", "shift_inference"}
+    assert without == {"constant", "ensemble", "residual_shift", "seo", "shift_inference"}
 
 
 @pytest.mark.parametrize("method", [name for name, space in SPACES.items() if space])
