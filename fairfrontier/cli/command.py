@@ -123,6 +123,10 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
     """Print what bounds cost, in some 20 lines of 80 columns, and the next command."""
     import pandas as pd
 
+    from fairfrontier.metrics.measure.registry import MEASURES, split_name
+    from fairfrontier.study.price import has_units
+    from fairfrontier.study.query import WORDS
+
     if "prices" not in summary:
         return  # No model could be trained.
     prices, objective = summary["prices"], str(summary["accuracy"])
@@ -145,7 +149,10 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
         if list(table["measure"].unique()).index(measure) == ATTRIBUTES_AT_MOST:
             show(f"More attributes: fairfrontier prices {shlex.quote(name)} --all")
             break
-        scale = 100.0 if rows[["gap", "objective"]].abs().max().max() <= 1 else 1.0
+        scale, size = (
+            100.0 if rows[each].abs().max() <= 1 and not has_units(of) else 1.0
+            for each, of in (("gap", str(measure)), ("objective", objective))
+        )
         points = " points" if scale > 1 else ""
         show("")
         show(f"{measure} without a limit: {rows['gap'].iloc[0] * scale:.3g}{points}")
@@ -154,19 +161,21 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
             free = math.isnan(row["bound"])
             limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
             gap, cost = (
-                join_scaled(*(scale * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
-                for each in ("gap", "cost")
+                join_scaled(*(by * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
+                for each, by in (("gap", scale), ("cost", size))
             )
             gap += "!" if row["gap"] > row["bound"] else ""
             mark = "<-" if row["suggested"] else "  "
             model = ("* " if row["asks_groups"] else "") + row["method"]
-            value = f"{row['objective'] * scale:.1f}"
+            value = f"{row['objective'] * size:.1f}"
             line = f"{mark} {limit:<9}{value:>9}  {gap:<20}{'' if free else cost:<19}{model}"
             show(line[:WIDTH])
             if row["suggested"] and not suggested:
-                suggested = f"max {objective} subject to {measure} <= {row['bound']:g}"
+                best = WORDS[MEASURES.find(split_name(objective)[0]).direction][0]
+                suggested = f"{best} {objective} subject to {measure} <= {row['bound']:g}"
     show("")
-    show("<- the tightest limit that costs at most a point on the rows it was chosen on.")
+    most = "1%" if has_units(objective) else "a point"
+    show(f"<- the tightest limit that costs at most {most} on the rows it was chosen on.")
     if (table["gap"] > table["bound"]).any():
         show("!  does not hold on test: select --certified asks that it hold on fresh rows.")
     if table["asks_groups"].any():

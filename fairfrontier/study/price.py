@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from fairfrontier.study.query import choose_best, compare, state_bound
 # Bounds on a gap between rates, and, of other gaps, shares of that without a bound.
 PRICED = (0.1, 0.05, 0.02)
 SHARES = (0.5, 0.2)
-# What a suggested bound may cost on the rows of the choice.
+# What a suggested bound may cost on the rows of the choice: of errors in units of a target that
+# share of them.
 CHEAP = 0.01
 
 
@@ -34,7 +36,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     ``_high``; ``cost``, by how much the objective is worse than without a bound, with the ends of a
     95% interval, paired by row, of one split of two classes; ``asks_groups``, whether it looks at
     the group of a row; and ``suggested``, of the tightest bound that costs at most .01 on the rows
-    of the choice. ``models`` is from `list_models`.
+    of the choice, or 1% of an error in units of a target. ``models`` is from `list_models`.
     """
     study, rows = results.study, results.frontier[KEYS].drop_duplicates()
     objective = study.frontier.accuracy
@@ -74,7 +76,8 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
                 row |= {label: value, f"{label}_low": low, f"{label}_high": high}
             row |= {"cost": cost, "cost_low": cost - reach, "cost_high": cost + reach}
             row |= {"asks_groups": bool(asks.get(key, False)), "suggested": False}
-            own.append((row, best - score <= CHEAP))
+            most = CHEAP * (abs(best) if has_units(objective) else 1.0)
+            own.append((row, best - score <= most))
         if cheap := [row for row, near in own[1:] if near]:
             cheap[-1]["suggested"] = True
         listed += [row for row, _ in own]
@@ -89,28 +92,33 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     }
 
 
-def state_finding(study: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def state_finding(study: str, rows: Sequence[Mapping[str, Any]], objective: str) -> str:
     """Return what the first price list says, in some ten words."""
     if not rows:
         return f"{study}: no gap between groups can be estimated"
     free = rows[0]
-    attribute = split_name(free["measure"])[1]
+    attribute, shown = split_name(free["measure"])[1], partial(show_points, name=free["measure"])
     own = [row for row in rows if row["measure"] == free["measure"]]
     chosen = next((row for row in own if row["suggested"]), None)
     if chosen is None or not chosen["gap"] < free["gap"]:
-        return f"{study}: the {attribute} gap is {show_points(free['gap'])} on test rows"
-    gap = f"{study}: a {attribute} gap of {show_points(chosen['gap']).removesuffix(' points')}"
-    gap += f", not {show_points(free['gap'])},"
+        return f"{study}: the {attribute} gap is {shown(free['gap'])} on test rows"
+    gap = f"{study}: a {attribute} gap of {shown(chosen['gap']).removesuffix(' points')}"
+    gap += f", not {shown(free['gap'])},"
     if chosen["cost_low"] is not None and chosen["cost_low"] <= 0 <= chosen["cost_high"]:
         return f"{gap} costs nothing measurable"
     if chosen["cost"] <= 0:
         return f"{gap} costs nothing"
-    return f"{gap} costs {show_points(chosen['cost'])}"
+    return f"{gap} costs {show_points(chosen['cost'], objective)}"
 
 
-def show_points(value: float) -> str:
-    """Return a share in points, and what is larger than 1 as it is."""
-    return f"{100 * value:.1f} points" if abs(value) <= 1 else f"{value:.3g}"
+def show_points(value: float, name: str) -> str:
+    """Return a share in points, and what is larger than 1 or in units of a target as it is."""
+    return f"{value:.3g}" if has_units(name) or abs(value) > 1 else f"{100 * value:.1f} points"
+
+
+def has_units(name: str) -> bool:
+    """Return whether a measure, with its group or without, is in units of a target."""
+    return MEASURES.find(split_name(name)[0]).has_units
 
 
 def list_gaps(fairness: Sequence[str], known: set[str]) -> list[str]:
@@ -127,7 +135,11 @@ def choose_bounds(measure: str, gap: float) -> list[float]:
     """Return the bounds below a gap that are priced, largest first."""
     if np.isnan(gap):
         return []
-    if gap <= 1 and any(word in measure for word in ("difference", "gap")):
+    if (
+        gap <= 1
+        and not has_units(measure)
+        and any(word in measure for word in ("difference", "gap"))
+    ):
         return [bound for bound in PRICED if bound < gap]
     return [float(f"{share * gap:.1g}") for share in SHARES if gap > 0]
 
