@@ -34,7 +34,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     measure first the best setting without a bound, then those within bounds below its gap: measure,
     bound, method, setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and
     ``_high``; ``cost``, by how much the objective is worse than without a bound, with the ends of a
-    95% interval, paired by row, of one split of two classes; ``asks_groups``, whether it looks at
+    95% interval, paired by row, of one split of classes; ``asks_groups``, whether it looks at
     the group of a row; and ``suggested``, of the tightest bound that costs at most .01 on the rows
     of the choice, or 1% of an error in units of a target. ``models`` is from `list_models`.
     """
@@ -145,7 +145,7 @@ def choose_bounds(measure: str, gap: float) -> list[float]:
 
 
 class _Decisions:
-    """Decisions on the test rows of a study of one split of two classes, for paired intervals."""
+    """Decisions between classes on the test rows of a study of one split, for paired intervals."""
 
     def __init__(
         self, results: StudyResults, models: pd.DataFrame, fits: pd.DataFrame, home: Path
@@ -157,10 +157,10 @@ class _Decisions:
         if self._part is None:
             return
         weight = np.asarray(self._part.weight, dtype=np.float64)
-        total = np.bincount(self._part.y, weight, minlength=2)
+        total = np.bincount(self._part.y, weight, minlength=len(self._part.classes))
         self._weight, self._gain = weight / weight.sum(), np.ones(len(weight))
         if results.study.frontier.accuracy == "balanced_accuracy":
-            self._gain = weight.sum() / (2 * total[self._part.y])
+            self._gain = weight.sum() / (len(total) * total[self._part.y])
         else:
             self.trivial = float(total.max() / total.sum())
 
@@ -168,25 +168,28 @@ class _Decisions:
         """Return half the length of the 95% interval of how much worse one is; NaN if unknown."""
         if self._part is None or not {free, key} <= {*self._models.index}:
             return np.nan
-        one, other = (self._judge(each, self._part.y) for each in (free, key))
+        one, other = (self._judge(each, self._part) for each in (free, key))
         return measure_reach(self._gain * (one - other), self._weight)
 
-    def _judge(self, key: tuple[str, str], y: np.ndarray) -> np.ndarray:
+    def _judge(self, key: tuple[str, str], part: Part) -> np.ndarray:
         """Return the probability that each decision of a setting is right."""
         if key not in self._right:
             row = self._models.loc[[key]].iloc[0]
             folder = self._home / str(row["post_processor"] or row["model"])
             number = folder.name.rpartition("-")[2]
             decision = read_scores(folder.parent / f"scores-{number}.npz")["test"].decision
-            self._right[key] = np.where(y == 1, decision, 1 - decision)
+            right = decision == part.y
+            if len(part.classes) == 2:
+                right = np.where(part.y == 1, decision, 1 - decision)
+            self._right[key] = right.astype(np.float64)
         return self._right[key]
 
 
 def _find_test(results: StudyResults, fits: pd.DataFrame, home: Path) -> Part | None:
-    """Return the test rows of the only split; None for several, or more than two classes."""
+    """Return the test rows of the only split; None for several, or without classes."""
     several = fits["seed"].min() < fits["seed"].max()
     if several or results.study.frontier.accuracy not in ("accuracy", "balanced_accuracy"):
         return None
     group = next(each.group for each in results.plan if "frontier" in each.blocks)
     part = group.find_split(group.members[0]).load(home).test
-    return part if part is not None and len(part.classes) == 2 else None
+    return part if part is not None and len(part.classes) > 1 else None
