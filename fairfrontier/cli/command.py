@@ -29,6 +29,7 @@ from fairfrontier.cli.terminal import (
     show,
     telling_how_to_resume,
     write_bytes,
+    write_number,
     write_setting,
     write_settings,
 )
@@ -284,10 +285,10 @@ def show_choice(summary: dict[str, Any]) -> None:
     measures = summary["measures"].set_index("name")
     rows = []
     for name, value in summary["selected"].items():
-        row = {"measure": name, f"on {summary['part']}": f"{value:.3f}"}
+        row = {"measure": name, f"on {summary['part']}": write_number(value)}
         if summary["certified"]:
             certified = summary["certified"].get(name)
-            row["certified"] = "-" if certified is None else f"{certified:.3f}"
+            row["certified"] = "-" if certified is None else write_number(certified)
         if name in measures.index:
             tested = measures.loc[name, ["value", "low", "high", "left_out"]]
             row["on test"] = join_interval(*map(float, tested))

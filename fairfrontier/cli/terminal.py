@@ -148,6 +148,8 @@ NARROWEST, NARROWEST_KEPT = 16, 24
 # Width between two columns, and at the left end.
 GAP, EDGE = 3, 1
 # A space at which text is not wrapped, and an invisible place at which it may be.
+# Numbers from here on are shown with one digit.
+LARGE = 1000.0
 FIXED_SPACE, SOFT_BREAK = "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}"
 
 
@@ -294,7 +296,13 @@ def join_interval(value: float, low: float, high: float, left_out: float = 0) ->
     few = f", small groups left out: {left_out:.0f}" if left_out else ""
     if value != value:
         return f"not estimable{few}"
-    return f"{value:.3f} [{low:.3f},{FIXED_SPACE}{high:.3f}]{few}"
+    estimate, least, most = map(write_number, (value, low, high))
+    return f"{estimate} [{least},{FIXED_SPACE}{most}]{few}"
+
+
+def write_number(value: float) -> str:
+    """Return a number with three digits, and one where it is large, as errors in dollars are."""
+    return f"{value:,.1f}" if abs(value) >= LARGE else f"{value:.3f}"
 
 
 def _write_value(value: Any) -> str:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fairfrontier.study.drawing import Picture
 
 # What Markdown or a table of it would read as its own.
+# Numbers from here on are shown with one digit.
+LARGE = 1000.0
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~])")
 # The frame of all pages, with their style sheet.
 FOLDER = Path(__file__).parent
@@ -203,9 +205,13 @@ def quote_code(text: str) -> str:
 
 
 def show_number(value: float | None, digits: int = 3) -> str:
-    """Return a number for reading: fixed digits, a true minus sign, a dash for no number."""
+    """Return a number for reading: fixed digits, a true minus sign, a dash for no number.
+
+    A large one, as an error in dollars, has one digit at most.
+    """
     if value is None or not math.isfinite(value):
         return "–"
+    digits = min(digits, 1) if abs(value) >= LARGE else digits
     text = f"{value:.{digits}f}"
     # -0.0001 rounds to 0, not to -0.
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
