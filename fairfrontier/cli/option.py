@@ -7,6 +7,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -116,6 +117,7 @@ def command_from(
                 built = build_command(
                     getattr(importlib.import_module(module), cls), function, *arguments
                 )
+                refuse_repeated(built, given[1])
                 return built.make_context(*given, **settings)
 
         @app.command(name, cls=Command, help=inspect.getdoc(function))
@@ -151,6 +153,19 @@ def build_command(model: type[Any], function: Callable[[Any], None], *arguments:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(function.__name__)(call)
     return typer.main.get_command(app)
+
+
+def refuse_repeated(command: Any, words: Sequence[str]) -> None:
+    """Raise ConfigError for an option that is given twice, and of which one value counts."""
+    single = {
+        name
+        for option in command.params
+        if option.param_type_name == "option" and not (option.multiple or option.is_flag)
+        for name in option.opts
+    }
+    given = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", words)]
+    if twice := [name for name in given if name in single and given.count(name) > 1]:
+        raise ConfigError(f"{twice[0]} is given twice, and takes one value.", "Give it once.")
 
 
 def read_options(model: type[ModelType], values: Mapping[str, Any], command: str) -> ModelType:

@@ -108,6 +108,22 @@ def test_lists_are_separated_by_commas_or_given_again():
     assert call("x").parts == ()
 
 
+def test_an_option_of_one_value_is_not_given_twice():
+    app, asked = typer.Typer(), []
+    app.callback()(lambda: None)
+
+    def wish(given: Wish) -> None:
+        """Ask for something."""
+        asked.append(given)
+
+    command_from(app, f"{__name__}:Wish", "subject")(wish)
+    told = CliRunner().invoke(app, ["wish", "x", "--share", "0.1", "--share=0.2"])
+    assert isinstance(told.exception, ConfigError)
+    assert "--share" in told.exception.fault
+    CliRunner().invoke(app, ["wish", "x", "--parts", "a", "--parts", "b", "--share", "0.1"])
+    assert [each.share for each in asked] == [0.1]
+
+
 def test_an_option_may_have_a_second_name():
     class Named(ProjectOptions):
         parts: Names = Field(
