@@ -96,6 +96,7 @@ def describe_card(
     bounded = [name for name in choice.selected if name in measures.index]
     fairness = [name for name in study.fairness if name in measures.index]
     explained = explanation.tabulate(minimum)
+    passed = find_passed(choice.bounds, table).to_dict("records")
     models = [
         (each.method, json.dumps(dict(each.setting), sort_keys=True, ensure_ascii=False), share)
         for each, share in choice.components
@@ -117,9 +118,11 @@ def describe_card(
             (name, value, choice.certified.get(name), *_read(measures, name))
             for name, value in choice.selected.items()
         ],
-        "passed": [
-            row | {"bound": str(choice.bounds[row["name"]])}
-            for row in find_passed(choice.bounds, table).to_dict("records")
+        "passed": [row | {"bound": str(choice.bounds[row["name"]])} for row in passed],
+        "kept": [
+            (str(bound), *_read(measures, name)[:3])
+            for name, bound in choice.bounds.items()
+            if name not in {row["name"] for row in passed}
         ],
         "measures": [
             (name, *_read(measures, name))

@@ -88,7 +88,9 @@ def test_a_bound_that_test_rows_pass_is_told_on_the_terminal_and_in_the_card(loa
         assert (value in told) == passed
         assert len(json.loads((folder / "choice.json").read_text())["passed"]) == passed
         for name in ("card.md", "card.html"):
-            assert ("does not hold on test" in (folder / name).read_text()) == passed
+            card = (folder / name).read_text()
+            assert ("does not hold on test" in card) == passed
+            assert ("was asked for, and holds on test" in card) == (not passed)
 
 
 def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
