@@ -297,6 +297,8 @@ def join_interval(value: float, low: float, high: float, left_out: float = 0) ->
     if value != value:
         return f"not estimable{few}"
     estimate, least, most = map(write_number, (value, low, high))
+    if low != low and high != high:
+        return f"{estimate}{few}"
     return f"{estimate} [{least},{FIXED_SPACE}{most}]{few}"
 
 
