@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fairfrontier.deployment.scoring import Scored
     from fairfrontier.prepare.description import PrepareConfig
     from fairfrontier.prepare.draft.config import InitConfig
-    from fairfrontier.study.config import PricesOptions, RunOptions
+    from fairfrontier.study.config import PricesOptions, RunOptions, StudyOptions
 
 # Published numbers are the project's own, and have no schema.
 SCHEMAS = tuple(kind for kind in FOLDERS if kind != "publication")
@@ -111,16 +111,16 @@ def prices(options: PricesOptions) -> None:
     if options.all:
         show_frontiers({**read_summary(done), **done})
     else:
-        show_prices(options.study, read_summary(done))
+        show_prices(options, read_summary(done))
 
 
 def show_result(options: RunOptions, done: dict[str, Any]) -> None:
     """Print what bounds cost in a finished run, and how it ended."""
-    show_prices(options.study, read_summary(done))
+    show_prices(options, read_summary(done))
     show_end(done)
 
 
-def show_prices(name: str, summary: Mapping[str, Any]) -> None:
+def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     """Print what bounds cost, in some 20 lines of 80 columns, and the next command."""
     import pandas as pd
 
@@ -131,11 +131,15 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
     if "prices" not in summary:
         return  # No model could be trained.
     prices, objective = summary["prices"], str(summary["accuracy"])
+    given = {"--out": options.out, "--profile": options.profile}
+    default = type(options).model_fields["profile"].default
+    more = [str(w) for pair in given.items() if pair[1] not in (None, default) for w in pair]
+    name = shlex.join([options.study, *more])
     table = pd.DataFrame(prices["rows"])
+    show(f"{summary['study']}: {summary['counts']['settings']} settings by their {objective},")
     show(
-        f"{summary['study']}: {summary['counts']['settings']} settings. Chosen on "
-        f"{prices['n_chosen']:,} {summary['select_on']} rows, shown on {prices['n_test']:,} test "
-        "rows."
+        f"chosen on {prices['n_chosen']:,} {summary['select_on']} rows, shown on "
+        f"{prices['n_test']:,} test rows."
     )
     if prices["trivial"] is not None:
         show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
@@ -145,10 +149,9 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
     texts = ["measure", "method", "setting", "asks_groups", "suggested"]
     numbers = table.columns.difference(texts)
     table[numbers] = table[numbers].astype(float)
-    suggested = ""
     for measure, rows in table.groupby("measure", sort=False):
         if list(table["measure"].unique()).index(measure) == ATTRIBUTES_AT_MOST:
-            show(f"More attributes: fairfrontier prices {shlex.quote(name)} --all")
+            show(f"More attributes: fairfrontier prices {name} --all")
             break
         scale, size = (
             100.0 if rows[each].abs().max() <= 1 and not has_units(of) else 1.0
@@ -157,7 +160,7 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
         points = " points" if scale > 1 else ""
         show("")
         show(f"{measure} without a limit: {rows['gap'].iloc[0] * scale:.3g}{points}")
-        show(f"   {'allowed':<9}{objective[:9]:>9}  {'gap on test':<20}{'cost':<19}model")
+        show(f"   {'allowed':<9}{'objective':>9}  {'gap on test':<20}{'cost':<19}model")
         for row in rows.to_dict("records"):
             free = math.isnan(row["bound"])
             limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
@@ -171,19 +174,22 @@ def show_prices(name: str, summary: Mapping[str, Any]) -> None:
             value = f"{row['objective'] * size:.1f}"
             line = f"{mark} {limit:<9}{value:>9}  {gap:<20}{'' if free else cost:<19}{model}"
             show(line[:WIDTH])
-            if row["suggested"] and not suggested:
-                best = WORDS[MEASURES.find(split_name(objective)[0]).direction][0]
-                suggested = f"{best} {objective} subject to {measure} <= {row['bound']:g}"
     show("")
     most = "1%" if has_units(objective) else "a point"
-    show(f"<- the tightest limit that costs at most {most} on the rows it was chosen on.")
+    if table["suggested"].any():
+        show(f"<- the tightest limit that costs at most {most} on the rows it was chosen on.")
     if (table["gap"] > table["bound"]).any():
         show("!  does not hold on test: select --certified asks that it hold on fresh rows.")
     if table["asks_groups"].any():
         show("*  asks for the group when it decides, which the law may forbid.")
-    query = f' "{suggested}"' if suggested else ""
-    show(f"Next: fairfrontier select {shlex.quote(name)}{query}")
-    show(f"All settings: fairfrontier prices {shlex.quote(name)} --all")
+    limits = table.dropna(subset="bound").sort_values("suggested", ascending=False, kind="stable")
+    query = ""
+    if len(limits):
+        best = WORDS[MEASURES.find(split_name(objective)[0]).direction][0]
+        measure, bound = limits[["measure", "bound"]].iloc[0]
+        query = f' "{best} {objective} subject to {measure} <= {bound:g}"'
+    show(f"Next: fairfrontier select {name}{query}")
+    show(f"All settings: fairfrontier prices {name} --all")
 
 
 def join_scaled(value: float, low: float, high: float) -> str:
