@@ -144,7 +144,9 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     if prices["trivial"] is not None:
         show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
     if table.empty:
-        show("No gap between groups can be estimated: the parts have too few rows of some.")
+        show("No gap between groups can be estimated: the parts have too few rows of some;")
+        show("minimum in the study's YAML says how many a group needs.")
+        show(f"Next: fairfrontier select {name}")
         return
     texts = ["measure", "method", "setting", "asks_groups", "suggested"]
     numbers = table.columns.difference(texts)
