@@ -1165,7 +1165,8 @@ def _view_class(bundle: ClassifierBundle, name: str) -> ClassifierBundle:
 def _view_above(bundle: Bundle, cut: float) -> ClassifierBundle:
     """Return whether more is predicted than a cut, as a bundle."""
     label, value = bundle.encoder.config.label, float(bundle.encoder.unscale(np.array(cut)))
-    positive = {"above": value} if label.positive is None else {}
+    # What is scaled remains known.
+    positive = {"above": value, "range": label.range} if label.positive is None else {}
     model = Above(bundle.model, cut)
     return _view(bundle, model, positive, f"above {value:.6g}", bundle.reference)
 

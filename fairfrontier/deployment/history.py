@@ -182,7 +182,11 @@ def count_period(
     drift = []
     for name, each in described.items():
         compared = compare_counts(np.array(each["counts"]), binned[name], each.get("edges"))
-        drift.append({"column": name, "n": int(binned[name].sum()), **vars(compared)})
+        row = {"column": name, "n": int(binned[name].sum()), **vars(compared)}
+        if name == SCORE:
+            # Predicted numbers are in units of the target.
+            row["wasserstein"] *= bundle.encoder.config.label.units[1]
+        drift.append(row)
     rest = pd.concat(kept, ignore_index=True) if kept else None
     of_none = dict(zip(bundle.encoder.names, unknown.tolist(), strict=True))
     return PeriodRows(counts, pd.DataFrame(drift), refused, of_none, rest)

@@ -14,7 +14,7 @@ from fairfrontier.models.fit.post_processing import fit_behind, fit_behind_block
 from fairfrontier.models.fit.training import find_reason, predict_parts, train
 from fairfrontier.models.prediction import predict_part
 from fairfrontier.models.registry import METHODS, create
-from fairfrontier.models.thresholds.base import GroupRule, PostProcessor
+from fairfrontier.models.thresholds.base import GroupRule
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.errors import ConfigError
@@ -34,7 +34,7 @@ CASES = [
     for task in sorted(cls.task)
     if not issubclass(cls, GroupRule)
 ]
-RULES = [name for name, cls in METHODS.all().items() if issubclass(cls, PostProcessor)]
+RULES = [name for name, cls in METHODS.all().items() if issubclass(cls, GroupRule)]
 
 
 def assert_equal(found: np.ndarray, wanted: np.ndarray, trees: int) -> None:
@@ -237,9 +237,11 @@ def test_continuous_attributes_are_not_regressed(tiny, client):
 
 @pytest.mark.parametrize("name", RULES)
 def test_rules_decide_as_in_memory(name, tiny):
-    split = tiny["binary"]
+    numeric = "regression" in METHODS.all()[name].task
+    split = tiny["regression" if numeric else "binary"]
     lazy = spread(split)
-    model = create("gbdt", n_estimators=3).fit(split.train.X, split.train.y)
+    trees = create("gbdt_regression" if numeric else "gbdt", n_estimators=3)
+    model = trees.fit(split.train.X, split.train.y)
     rules = [create(name, **METHODS.all()[name].example) for _ in range(2)]
     with computing_on(None):
         stored = predict_parts(model, dict(lazy.parts()))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import wasserstein_distance
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import r2_score
 
@@ -188,6 +189,10 @@ def test_alarms_of_a_regression_are_of_what_is_above_the_median(wages, tmp_path)
     many.to_csv(tmp_path / "poor.csv", index=False)
     changed = run_monitor(table=tmp_path / "poor.csv", **asked)
     assert {"accuracy:all rows"} <= {alarm["name"] for alarm in changed["alarms"]}
+    # In units of the column, of histograms.
+    (drift,) = (each for each in changed["drift"] if each["column"] == "score")
+    apart = wasserstein_distance(bundle.decide(rows)["score"], bundle.decide(many)["score"])
+    assert 0.5 * apart < drift["wasserstein"] < 2 * apart
     with pytest.raises(ConfigError):
         run_monitor(table=tmp_path / "same.csv", accepted="high", **asked)
 

@@ -85,6 +85,17 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_refusal(tmp_path):
         init(path, lable="outcome")
 
 
+def test_a_table_of_numbers_gets_what_bounds_distributions_and_residuals(tmp_path):
+    table = make_table()
+    table["wage"] = np.random.default_rng(0).normal(3000, 500, len(table)).round(2)
+    study = init(table, label="wage", protected=["origin"], out=tmp_path, name="wages").study
+    content = read_yaml(study)
+    rules = {row["then"]["method"] for row in content["methods"].values() if "then" in row}
+    assert rules == {"quantile_barycentre", "residual_shift"}
+    assert "fair_regression origin" in content["methods"]
+    assert "mean_residual_difference:origin" in content["frontier"]["fairness"]
+
+
 @pytest.mark.parametrize("written", ["csv", "frame"])
 def test_what_a_killed_draft_left_is_completed(tmp_path, written):
     make_table().to_csv(tmp_path / "loans.csv", index=False)
