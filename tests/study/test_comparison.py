@@ -12,7 +12,7 @@ from fairfrontier.metrics.verb import tabulate
 from fairfrontier.models.prediction import Prediction
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import orient
-from fairfrontier.study.query import bound_scores, compare, find_needed_rows
+from fairfrontier.study.query import bound_scores, compare, find_needed_rows, state_bound
 from tests.metrics.made import make_part
 
 STUDIES, SETTINGS = 500, 30
@@ -274,7 +274,8 @@ def test_a_difference_whose_levels_have_no_intervals_is_not_certified():
         axis=1,
     )
     means = means.rename_axis([*settings.names, "name"]).reset_index().assign(n=10_000)
-    compared = compare(means, "validation", [DIFFERENCE], {DIFFERENCE: 0.1}, 0.95)
+    asked = {DIFFERENCE: state_bound(DIFFERENCE, 0.1)}
+    compared = compare(means, "validation", [DIFFERENCE], asked, 0.95)
     assert (compared.find_excess() > 0).tolist() == [False, True]
 
 
