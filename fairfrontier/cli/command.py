@@ -125,7 +125,7 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     import pandas as pd
 
     from fairfrontier.metrics.measure.registry import MEASURES, split_name
-    from fairfrontier.study.price import has_units
+    from fairfrontier.study.price import has_units, list_gaps
     from fairfrontier.study.query import WORDS
 
     if "prices" not in summary:
@@ -144,8 +144,11 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     if prices["trivial"] is not None:
         show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
     if table.empty:
-        show("No gap between groups can be estimated: the parts have too few rows of some;")
-        show("minimum in the study's YAML says how many a group needs.")
+        if list_gaps(summary["fairness"], {*summary["fairness"]}):
+            show("No gap between groups can be estimated: the parts have too few rows of some;")
+            show("minimum in the study's YAML says how many a group needs.")
+        else:
+            show("No gap between groups is among the study's fairness measures.")
         show(f"Next: fairfrontier select {name}")
         return
     texts = ["measure", "method", "setting", "asks_groups", "suggested"]
@@ -167,13 +170,13 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
             free = math.isnan(row["bound"])
             limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
             gap, cost = (
-                join_scaled(*(by * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
+                join_scaled(by, *(by * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
                 for each, by in (("gap", scale), ("cost", size))
             )
             gap += "!" if row["gap"] > row["bound"] else ""
             mark = "<-" if row["suggested"] else "  "
             model = ("* " if row["asks_groups"] else "") + row["method"]
-            value = f"{row['objective'] * size:.1f}"
+            value = write_scaled(row["objective"] * size, size)
             line = f"{mark} {limit:<9}{value:>9}  {gap:<20}{'' if free else cost:<19}{model}"
             show(line[:WIDTH])
     show("")
@@ -194,10 +197,16 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     show(f"All settings: fairfrontier prices {name} --all")
 
 
-def join_scaled(value: float, low: float, high: float) -> str:
-    """Return a number with its interval, to a tenth."""
+def write_scaled(value: float, scale: float) -> str:
+    """Return points to a tenth, and small numbers with three digits."""
+    return f"{value:.1f}" if scale > 1 or abs(value) >= 100 else f"{value:.3g}"
+
+
+def join_scaled(scale: float, value: float, low: float, high: float) -> str:
+    """Return a number with its interval; see `write_scaled`."""
     known = not (math.isnan(low) or math.isnan(high))
-    return f"{value:5.1f}" + (f" [{low:.1f}, {high:.1f}]" if known else "")
+    shown = [write_scaled(each, scale) for each in (value, low, high)]
+    return f"{shown[0]:>5}" + (f" [{shown[1]}, {shown[2]}]" if known else "")
 
 
 def show_frontier(done: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ from fairfrontier.models.prediction import Prediction
 from fairfrontier.models.thresholds.bound import Bound, read_bounds, require_groups
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, InputError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
 from fairfrontier.study.query import (
     FITTED,
@@ -253,7 +253,9 @@ class Frontier(BaseEstimator):
         }
         self._amounts = [b for b in dict.fromkeys(self.bounds) if not isinstance(b, str)]
         for text, read in self._words.items():
-            named = list_attributes(read)
+            named, names = list_attributes(read), [each.name for each in read]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ConfigError(f"{text!r} bounds {twice[0]} twice.", "Give one of them.")
             if not named or not {*named} <= {*self.attributes_}:
                 raise ConfigError(
                     f"The bound {text!r} names {', '.join(named) or 'no attribute'}.",
@@ -296,7 +298,7 @@ class Frontier(BaseEstimator):
                 "No member has a candidate: methods with a bound need one above 0.",
                 "Give bounds and criteria that they take.",
             )
-        self._counted: dict[str, dict[tuple[str, str], tuple[Levels, np.ndarray]]] = {}
+        self._counted: dict[str, dict[tuple[str, str], tuple[Levels, np.ndarray, float]]] = {}
         decided = [each for trial in trained for each in self._list_rules(trial, scored)]
         part = self._make_part("validation", scored, self.parts_["validation"])
         found, self._tried = self._sift(decided, part), len(decided)
@@ -585,7 +587,7 @@ class Frontier(BaseEstimator):
                 groups = rows.groups[attributes]
                 rule.fit(score, rows.y, sensitive_features=groups, sample_weight=weight)
                 return setting, rule, self._decide_by_folds(rule, score, rows, weight)
-            except InputError as error:
+            except (InputError, DataError, ConfigError) as error:
                 return setting, None, str(error)
 
         compared = [name for name, levels in self._levels.items() if len(levels) > 1]
@@ -673,8 +675,8 @@ class Frontier(BaseEstimator):
             minimum=self.minimum,
             costs=read_costs(self.objective),
         )
-        levels, counts = count_crossed(part, decision)
-        self._counted[part.name][candidate.method, candidate.setting] = levels, counts
+        counted = count_crossed(part, decision)
+        self._counted[part.name][candidate.method, candidate.setting] = counted
         table.insert(0, "part", part.name)
         table.insert(0, "setting", candidate.setting)
         table.insert(0, "method", candidate.method)
@@ -688,8 +690,9 @@ class Frontier(BaseEstimator):
             measure, group = split_name(bound.name)
             for key, rows in table.groupby([*NAMED, "part"], sort=False):
                 method, setting, part = map(str, key)
-                levels, counts = self._counted[part][method, setting]
-                require_groups([bound], levels)
+                levels, counts, _ = self._counted[part][method, setting]
+                if part == "validation":
+                    require_groups([bound], levels)
                 made.append(
                     {
                         "method": method,
@@ -860,12 +863,15 @@ def _find_counted(bounds: Mapping[str, Bound]) -> list[Bound]:
 
 
 def _find_worst(
-    bound: Bound, levels: Levels, counts: np.ndarray, share: float, error: float
+    bound: Bound, levels: Levels, counts: np.ndarray, rows: float, share: float, error: float
 ) -> float:
-    """Return what a bound's measure is at worst with an error, from a share of the rows."""
+    """Return what a bound's measure is at worst with an error, from a share of the rows.
+
+    ``rows`` is how many rows a unit of weight stands for.
+    """
     reach = bonferroni(error / 2.0, max(count_rates(bound, levels), 1))
-    worst = find_worst(bound, counts * share, levels, reach)
-    return worst / share if bound.form == "selected" else worst
+    worst = find_worst(bound, counts * (rows * share), levels, reach)
+    return worst / (rows * share) if bound.form == "selected" else worst
 
 
 def name_objective(objective: Objective) -> str:

@@ -98,7 +98,7 @@ def check_bounds(
     part, decided = rows.part, np.asarray(rows.prediction.decision)
     if not np.isin(decided, (0, 1)).all():
         raise InputError("The decisions are probabilities.", "Draw them, and give what was drawn.")
-    levels, counts = count_crossed(part, decided)
+    levels, counts, _ = count_crossed(part, decided)
     require_groups(read, levels)
     n_rates = sum(count_rates(bound, levels) for bound in read)
     reach = bonferroni((1.0 - confidence) / 2.0, max(n_rates, 1))
@@ -123,10 +123,11 @@ def check_bounds(
     return pd.DataFrame(listed)
 
 
-def count_crossed(part: Part, decision: np.ndarray) -> tuple[Levels, np.ndarray]:
+def count_crossed(part: Part, decision: np.ndarray) -> tuple[Levels, np.ndarray, float]:
     """Return the levels of the crosses of all attributes, and TP, FP, P and N of each.
 
-    Decisions are the probabilities of 1, and rows count by their weight.
+    Decisions are the probabilities of 1, and rows count by their weight. The last number is how
+    many rows of equal weight a unit of it is worth, Σw/Σw², in the cell where that is least.
     """
     cells, code = number_cells(part.groups)
     levels = {
@@ -135,7 +136,9 @@ def count_crossed(part: Part, decision: np.ndarray) -> tuple[Levels, np.ndarray]
     }
     one, other = part.weight * (part.y == 1), part.weight * (part.y != 1)
     columns = [one * decision, other * decision, one, other]
-    return levels, np.column_stack([np.bincount(code, each, len(cells)) for each in columns])
+    counts = np.column_stack([np.bincount(code, each, len(cells)) for each in columns])
+    squares = np.bincount(code, part.weight**2, len(cells))
+    return levels, counts, float(np.nanmin(divide(counts[:, 2:].sum(axis=1), squares)))
 
 
 def count_rates(bound: Bound, levels: Levels) -> int:

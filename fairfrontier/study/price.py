@@ -100,7 +100,10 @@ def state_finding(study: str, rows: Sequence[Mapping[str, Any]], objective: str)
     attribute, shown = split_name(free["measure"])[1], partial(show_points, name=free["measure"])
     own = [row for row in rows if row["measure"] == free["measure"]]
     chosen = next((row for row in own if row["suggested"]), None)
-    if chosen is None or not chosen["gap"] < free["gap"]:
+    if free["gap"] is None:
+        return f"{study}: the {attribute} gap cannot be estimated on test rows"
+    known = chosen is not None and None not in (chosen["gap"], chosen["cost"])
+    if chosen is None or not known or not chosen["gap"] < free["gap"]:
         return f"{study}: the {attribute} gap is {shown(free['gap'])} on test rows"
     gap = f"{study}: a {attribute} gap of {shown(chosen['gap']).removesuffix(' points')}"
     gap += f", not {shown(free['gap'])},"

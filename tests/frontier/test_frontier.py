@@ -510,8 +510,35 @@ def test_a_choice_by_words_is_certified_or_says_how_many_rows_would_do(in_words)
         in_words.select("subject to error_rate_difference:sex to overall <= 0.03", confidence=0.9)
 
 
-@pytest.mark.parametrize("bound", ["selection_rate <= 0.1", "tpr_min:age >= 0.5", "tpr_min >= 0.5"])
-def test_a_bound_that_names_no_attribute_is_refused(bound):
+def test_a_bound_that_no_rule_keeps_fails_alone():
+    impossible = "selection_rate_min:sex >= 0.6 and selection_rate <= 0.3"
+    frontier = ff.Frontier([LogisticRegression()], bounds=[0.1, impossible], pos_label="repaid")
+    frontier.fit(NUMBERS, Y, sensitive_features=GROUPS)
+    assert [name.endswith(impossible) for name in frontier.failed_] == [True]
+    assert len(frontier.candidates_) > 1
+
+
+def test_weights_are_no_rows_to_be_certain_by():
+    asked = {"bounds": [0.1], "criteria": ["parity"], "pos_label": "repaid"}
+    bound = "subject to selection_rate:race=c <= 0.34"
+    weight = np.full(N, 100.0)
+    frontier = ff.Frontier([LogisticRegression()], **asked)
+    for given in ({}, {"sample_weight": weight}):
+        frontier.fit(NUMBERS, Y, sensitive_features=GROUPS, **given)
+        with pytest.raises(UnattainableError, match="would be needed"):
+            frontier.select(bound, confidence=0.9)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "selection_rate <= 0.1",
+        "tpr_min:age >= 0.5",
+        "tpr_min >= 0.5",
+        "selection_rate:race=b >= 0.1 and selection_rate:race=b <= 0.4",
+    ],
+)
+def test_a_bound_that_names_no_attribute_or_one_twice_is_refused(bound):
     frontier = ff.Frontier([LogisticRegression()], bounds=[bound], pos_label="repaid")
     with pytest.raises(ConfigError):
         frontier.fit(NUMBERS, Y, sensitive_features=GROUPS)

@@ -100,6 +100,8 @@ def test_the_title_says_what_the_numbers_say(study, prices):
     for (low, high), end in told.items():
         rows = [free, made | {"cost_low": low, "cost_high": high}]
         assert state_finding("loans", rows, "accuracy").endswith(end)
+    unknown = free | {"gap": None, "cost": None}
+    assert "cannot be estimated" in state_finding("loans", [unknown], "accuracy")
     page = (study.folder / "report.html").read_text()
     assert f"<h1>{state_finding('loans', prices['rows'], 'accuracy')}</h1>" in page
 

@@ -326,7 +326,8 @@ class QuantileBarycentre(NumberRule):
     def move(self, predicted: np.ndarray, group: int) -> np.ndarray:
         """Return predictions of a group a share of the way to the barycentre."""
         moved = self._find_barycentre(predicted, group)
-        return np.asarray(predicted + self.share_ * (moved - predicted))
+        # As `learn` measures it: equal numbers stay equal to the last bit.
+        return np.asarray((1.0 - self.share_) * predicted + self.share_ * moved)
 
     def _find_barycentre(self, predicted: np.ndarray, group: int) -> np.ndarray:
         """Return T_g of predictions of a group."""

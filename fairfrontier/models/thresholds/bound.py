@@ -116,7 +116,7 @@ class Bound:
 
     def __str__(self) -> str:
         """Return it as `read_bound` reads it."""
-        return f"{self.name} {self.sign} {self.limit:g}"
+        return f"{self.name} {self.sign} {self.limit:.12g}"
 
     def orient(self, values: Any) -> Any:
         """Return values turned so that more is better."""
@@ -157,6 +157,8 @@ class Bound:
         return max(known, key=self.exceeds) if known else math.nan
 
     def _measure(self, rate: np.ndarray, own: np.ndarray, whole: np.ndarray) -> float:
+        if self.level and not own[:, 2:].any():
+            return math.nan
         if self.form == "selected":
             return float((own @ SELECTED).sum())
         if self.form == "share":

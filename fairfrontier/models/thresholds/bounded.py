@@ -246,7 +246,7 @@ def solve_bounds(
     Some linear programmes of some hundred columns; up to `MOST_NODES` times two of them for
     fractional rates that are compared and for one cut a cell, beside a sort of the scores.
     """
-    whole = Hulls(curves, gain)
+    whole = Hulls(curves, gain, both=True)
 
     def solve(hulls: Hulls, intervals: Sequence[tuple[float, float]]) -> Reached | None:
         return hulls.solve(problem.write(intervals))
@@ -363,8 +363,12 @@ def _refuse(problem: Problem, hulls: Hulls) -> UnattainableError:
     relaxed = hulls.relax(rows)
     owners = np.unique(rows.owner[relaxed.price > 1e-7]).tolist()
     names = [str(problem.bounds[k]) for k in owners] or [*map(str, problem.bounds)]
+    kept = f"{' and '.join(names)} on the fitted rows."
     if -relaxed.value <= ROUNDING:
-        how = "The search found none; loosen one of them, or let thresholds be drawn."
-    else:
-        how = f"Loosen them: by {-relaxed.value:.4g} all of them can be kept."
-    return UnattainableError(f"No rule keeps {' and '.join(names)} on the fitted rows.", how)
+        return UnattainableError(
+            f"No rule was found that keeps {kept}",
+            "Loosen one of them, or let thresholds be drawn where they are not.",
+        )
+    return UnattainableError(
+        f"No rule keeps {kept}", f"Loosen them: by {-relaxed.value:.4g} all of them can be kept."
+    )

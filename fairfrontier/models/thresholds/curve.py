@@ -176,13 +176,19 @@ def make_curve(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) ->
     return Curve(score, positive, negative, hull)
 
 
-def find_hull(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """Return the cuts on the upper hull, int64, of scores with so many positives and negatives."""
+def find_hull(positive: np.ndarray, negative: np.ndarray, *, both: bool = False) -> np.ndarray:
+    """Return the cuts on the upper hull, int64, of scores with so many positives and negatives.
+
+    With ``both`` also those on the lower hull.
+    """
     share = positive + negative
     if not share.size:
         return np.zeros(1, dtype=np.int64)
-    hull = isotonic_regression(positive / share, weights=share, increasing=False).blocks
-    return np.asarray(hull, dtype=np.int64)
+    hulls = [
+        isotonic_regression(positive / share, weights=share, increasing=increasing).blocks
+        for increasing in ((False, True) if both else (False,))
+    ]
+    return np.unique(np.concatenate(hulls)).astype(np.int64)
 
 
 def weigh_objective(

@@ -9,8 +9,8 @@ enough: with multipliers π ≥ 0
     D(π) = Σ_c max_v (gain_cv − Σ_r π_r (a_rc TP_cv + b_rc FP_cv)) + π e + Σ_j max(0, −(dᵀπ)_j)
 
 bounds every draw from above, the best vertex of each cell enters with some around it, and it ends
-where the bound is reached. Points under the upper hull but above its lower counterpart are draws
-too, and are never better.
+where the bound is reached. Criteria need the upper hull alone; a cap on what is good, or a range of
+cuts, needs the lower one, too.
 """
 
 from __future__ import annotations
@@ -113,17 +113,23 @@ class Hulls:
     """Vertices of curves as columns of programmes; those that entered one stay for the next.
 
     Gains are scaled, so that the largest possible one is 1: ``scale`` is what 1 stands for, and
-    ``worth`` what TP and FP gain. ``spans`` has the first and the last cut of each cell.
+    ``worth`` what TP and FP gain. ``both`` says whether vertices of lower hulls are among them, and
+    ``spans`` has the first and the last cut of each cell.
     """
 
-    def __init__(self, curves: Sequence[Curve], gain: Gain) -> None:
+    def __init__(self, curves: Sequence[Curve], gain: Gain, *, both: bool = False) -> None:
         self.curves = curves
         self.totals = np.array([(each.positive[-1], each.negative[-1]) for each in curves])
         self.spans = [(0, each.positive.size - 1) for each in curves]
         positive, negative = self.totals.sum(axis=0)
         self.scale = float(gain.positive * positive + gain.negative * negative) or 1.0
         self.worth = np.array([gain.positive, -gain.negative]) / self.scale
-        self.vertices = [each.hull for each in curves]
+        self.vertices = [
+            find_hull(np.diff(each.positive), np.diff(each.negative), both=True)
+            if both
+            else each.hull
+            for each in curves
+        ]
         self.points = [self.place(c, cuts) for c, cuts in enumerate(self.vertices)]
         self.columns = [self._choose_columns(each) for each in self.points]
 
@@ -141,7 +147,7 @@ class Hulls:
         here = slice(first, last + 1)
         made.spans[cell] = first, last
         made.vertices[cell] = first + find_hull(
-            np.diff(curve.positive[here]), np.diff(curve.negative[here])
+            np.diff(curve.positive[here]), np.diff(curve.negative[here]), both=True
         )
         made.points[cell] = self.place(cell, made.vertices[cell])
         made.columns[cell] = self._choose_columns(made.points[cell])

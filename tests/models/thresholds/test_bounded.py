@@ -232,6 +232,20 @@ def test_one_cut_a_cell_is_that_of_criteria(criterion, measure, bound):
     assert found.value == pytest.approx(exact.value, abs=1e-4)
 
 
+@pytest.mark.parametrize("randomized", [True, False])
+@pytest.mark.parametrize("cap", ["ppv:sex=f <= 0.5", "tpr:sex=f <= 0.2"])
+def test_a_cap_is_kept_by_scores_that_are_worse_than_chance(cap, randomized):
+    # The best scores of the first group are of negatives, so that few true ones are among them.
+    first = np.repeat([0.0, 1.0, 0.0], [20, 40, 40])
+    y = np.concatenate([first, np.arange(100) % 2, *[np.arange(50) % 2] * 2])
+    code = np.repeat([0, 1, 2, 3], [100, 100, 50, 50])
+    curves = build_curves(np.linspace(1, 0, 300), y, code, 4)
+    problem, _ = solve(curves, None, [cap, "selection_rate:sex=f >= 0.2"])
+    gain = weigh_objective("accuracy", *problem.totals.sum(axis=0))
+    found = solve_bounds(curves, problem, gain, randomized=randomized)
+    assert problem.find_excess(found.counts) <= 1e-7
+
+
 def test_bounds_that_contradict_each_other_are_named_with_what_would_do():
     curves = draw(1)
     gain = weigh_objective("accuracy", *_totals(curves))
