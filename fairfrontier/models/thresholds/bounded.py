@@ -1,4 +1,4 @@
-"""The best thresholds by cell under bounds in words: a linear programme on upper ROC hulls.
+"""The best thresholds by cell under bounds in words: a linear programme on ROC hulls.
 
 Cells are the crosses of all attributes that bounds name; see `hull` for the programme. Rates with a
 fixed denominator are linear in what the cells choose, and so are their differences and ratios by an
@@ -6,8 +6,9 @@ end z of the range in which they lie. A fractional rate, as PPV = TP/(TP + FP), 
 compared with a number: PPV_k ≥ v is TP_k ≥ v (TP_k + FP_k). A difference between fractional rates
 says that there is a level v with v ≤ r_k ≤ v + δ. For v in [a, a'] the rows a ≤ r_k ≤ a' + δ are
 linear and bound the optimum from above: intervals are halved until that bound is reached by a rule
-that keeps the bounds. Bounds that contradict each other are those with a price in the programme
-that relaxes all of them by the same least number.
+that keeps the bounds. With one cut a cell the cuts of a cell that mixes two are parted in the same
+way, and cuts near those of the programme are tried. Bounds that contradict each other are those
+with a price in the programme that relaxes all of them by the same least number.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""Linear programmes on the upper hulls of ROC curves, whose vertices enter as their prices say.
+"""Linear programmes on the hulls of ROC curves, whose vertices enter as their prices say.
 
     max Σ_c α TP_c − β FP_c   s.t.   Σ_c a_rc TP_c + b_rc FP_c + Σ_j d_rj z_j ≤ e_r   for all rows r
 
