@@ -115,8 +115,8 @@ class NumberRule(GroupRule, Regressor):
         self.__dict__.pop("estimator_", None)
         if self.estimator is None:
             target = np.zeros(len(as_column(X))) if y is None else y
-            rows, _ = self.validate_training(as_column(X), target)
-            return self._take(rows), None if y is None else np.asarray(y, dtype=np.float64)
+            rows, target = self.validate_training(as_column(X), target)
+            return self._take(rows), None if y is None else np.asarray(target, dtype=np.float64)
         fitted = self.estimator
         if self.prefit or isinstance(fitted, FrozenEstimator):
             predicted = self._take(fitted.predict(X))
