@@ -24,7 +24,7 @@ PEERS := fairlearn fairgbm aedt
 SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 # What sets may be iterated over for: digests, keys, plans, searches. The others draw a seed each time.
 SEEDED := tests/runtime/test_store.py tests/prepare/splitting tests/models/fit/test_key.py tests/study/search \
-	$(wildcard tests/study/test_*.py) tests/choose/test_query.py tests/report/test_summary.py
+	$(wildcard tests/study/test_*.py) tests/report/test_summary.py
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
 KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
