@@ -125,7 +125,7 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     import pandas as pd
 
     from fairfrontier.metrics.measure.registry import MEASURES, split_name
-    from fairfrontier.study.price import has_units, list_gaps
+    from fairfrontier.study.price import has_units, state_need
     from fairfrontier.study.query import WORDS
 
     if "prices" not in summary:
@@ -144,8 +144,8 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     if prices["trivial"] is not None:
         show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
     if table.empty:
-        if list_gaps(summary["fairness"], {*summary["fairness"]}):
-            show("No gap between groups can be estimated: the parts have too few rows of some;")
+        if need := state_need(prices):
+            show(f"No gap between groups can be estimated{need}.")
             show("minimum in the study's YAML says how many a group needs.")
         else:
             show("No gap between groups is among the study's fairness measures.")

@@ -598,9 +598,7 @@ def render_report(
         runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
-        finding=state_finding(
-            study.study, summary.get("prices", {}).get("rows", ()), study.frontier.accuracy
-        ),
+        finding=state_finding(study.study, summary.get("prices", {}), study.frontier.accuracy),
         worth_a_note=WORTH_A_NOTE,
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,

@@ -12,6 +12,7 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import (
+    MINIMUM,
     DatasetDraft,
     draft_dataset,
     read_raw,
@@ -71,13 +72,19 @@ def write_study(draft: DatasetDraft, dataset: DatasetConfig, *, named: bool) -> 
             "#metric: {name: subspace}",
         ]
     lines.append("methods:")
-    for label, row in choose_methods(compared, has_metric=False).items():
+    methods = choose_methods(compared, has_metric=False)
+    for label, row in methods.items():
         lines.append(f"  {write_value(label)}: {write_value(row)}")
     if dataset.label.task == "binary":
         lines += ["#  budro: {}", "#  sensei: {}"]
-    lines += write_remark(
-        f"search: {{trials: {TRIALS}}}", "settings that are tried; more make a denser frontier"
-    )
+    # Half of the trials are budgets, of which each row gets three; few rows can tell no more apart.
+    trials = 6 * sum(map(bool, methods.values()))
+    trials = trials if draft.minimum < MINIMUM else max(TRIALS, trials)
+    remark = "settings that are tried; more make a denser frontier"
+    lines += write_remark(f"search: {{trials: {trials}}}", remark)
+    if draft.minimum < MINIMUM:
+        remark = f"rows of a group that a rate takes, {MINIMUM} by default: these rates are rough"
+        lines += write_remark(f"minimum: {draft.minimum}", remark)
     lines += ["frontier:", "  fairness:"]
     lines += [f"  - {write_value(measure)}" for measure in choose_measures(compared)]
     if others:

@@ -29,26 +29,27 @@ CHEAP = 0.01
 def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, Any]:
     """Return what bounds cost in a study, by the first gap of each attribute, ready for JSON.
 
-    ``n_chosen`` and ``n_test`` count the rows of the choice and of test; ``trivial`` is the
-    accuracy of the commoner label on the latter, None where it is not known. ``rows`` has for each
-    measure first the best setting without a bound, then those within bounds below its gap: measure,
-    bound, method, setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and
-    ``_high``; ``cost``, by how much the objective is worse than without a bound, with the ends of a
-    95% interval, paired by row, of one split of classes; ``asks_groups``, whether it looks at
-    the group of a row; and ``suggested``, of the tightest bound that costs at most .01 on the rows
-    of the choice, or 1% of an error in units of a target. ``models`` is from `list_models`.
+    ``n_chosen`` and ``n_test`` count the rows of the choice and of test, of which a group needs
+    ``minimum``, None where no gap is asked about; ``trivial`` is the accuracy of the commoner label
+    on the latter, None where it is not known. ``rows`` has for each measure first the best setting
+    without a bound, then those within bounds below its gap: measure, bound, method, setting;
+    ``gap`` and ``objective`` on test rows, each with ``_low`` and ``_high``; ``cost``, by how much
+    the objective is worse than without a bound, with the ends of a 95% interval, paired by row, of
+    one split of classes; ``asks_groups``, whether it looks at the group of a row; and
+    ``suggested``, of the tightest bound that costs at most .01 on the rows of the choice, or 1% of
+    an error in units of a target. ``models`` is from `list_models`.
     """
     study, rows = results.study, results.frontier[KEYS].drop_duplicates()
-    objective = study.frontier.accuracy
+    objective, fairness = study.frontier.accuracy, study.frontier.fairness
     if not len(rows):
-        return {"n_chosen": 0, "n_test": 0, "trivial": None, "rows": []}
+        return {"n_chosen": 0, "n_test": 0, "minimum": None, "trivial": None, "rows": []}
     fits = results.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
     means, tested = (summarise(results.points, fits, part) for part in (study.select_on, "test"))
     test = tested.set_index([*KEYS, "name"])
     known = _Decisions(results, models, fits, home)
     asks = models.groupby(KEYS)["needs_groups"].first().astype(bool)
     listed = []
-    for measure in list_gaps(study.frontier.fairness, set(means["name"])):
+    for measure in list_gaps(fairness, set(means["name"])):
         free: tuple[str, str] | None = None
         best = np.nan
         bounds: list[float | None] = [None]
@@ -85,6 +86,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     return {
         "n_chosen": held,
         "n_test": shown,
+        "minimum": study.minimum if list_gaps(fairness, {*fairness}) else None,
         "trivial": known.trivial,
         "rows": [
             {name: None if each != each else each for name, each in row.items()} for row in listed
@@ -92,10 +94,11 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     }
 
 
-def state_finding(study: str, rows: Sequence[Mapping[str, Any]], objective: str) -> str:
+def state_finding(study: str, prices: Mapping[str, Any], objective: str) -> str:
     """Return what the first price list says, in some ten words."""
+    rows = prices.get("rows", ())
     if not rows:
-        return f"{study}: no gap between groups can be estimated"
+        return f"{study}: no gap between groups can be estimated{state_need(prices)}"
     free = rows[0]
     attribute, shown = split_name(free["measure"])[1], partial(show_points, name=free["measure"])
     own = [row for row in rows if row["measure"] == free["measure"]]
@@ -112,6 +115,12 @@ def state_finding(study: str, rows: Sequence[Mapping[str, Any]], objective: str)
     if chosen["cost"] <= 0:
         return f"{gap} costs nothing"
     return f"{gap} costs {show_points(chosen['cost'], objective)}"
+
+
+def state_need(prices: Mapping[str, Any]) -> str:
+    """Return why no gap can be estimated, where that is known."""
+    minimum, n_test = prices.get("minimum"), prices.get("n_test")
+    return f" ({n_test:,} test rows; {minimum} a group are needed)" if minimum else ""
 
 
 def show_points(value: float, name: str) -> str:

@@ -243,7 +243,7 @@ def compare(
     if not kept.any():
         raise ConfigError(
             f"No setting of the study has estimates of all of {', '.join(names)}.",
-            "Choose by measures of larger groups.",
+            "Choose by measures of larger groups, or lower minimum, the rows that a group needs.",
         )
     if confidence is not None:
         kept &= tables["high"][[name for name in bounds if name not in counted]].notna().all(axis=1)

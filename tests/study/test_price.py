@@ -90,7 +90,7 @@ def test_the_interval_of_a_cost_is_paired_by_row(study, prices, home):
 
 def test_the_title_says_what_the_numbers_say(study, prices):
     free = prices["rows"][0]
-    assert f"{100 * free['gap']:.1f} points" in state_finding("loans", prices["rows"], "accuracy")
+    assert f"{100 * free['gap']:.1f} points" in state_finding("loans", prices, "accuracy")
     made = free | {"bound": 0.05, "gap": 0.03, "cost": 0.02, "suggested": True}
     told = {
         (0.01, 0.03): "costs 2.0 points",
@@ -99,11 +99,11 @@ def test_the_title_says_what_the_numbers_say(study, prices):
     }
     for (low, high), end in told.items():
         rows = [free, made | {"cost_low": low, "cost_high": high}]
-        assert state_finding("loans", rows, "accuracy").endswith(end)
+        assert state_finding("loans", {"rows": rows}, "accuracy").endswith(end)
     unknown = free | {"gap": None, "cost": None}
-    assert "cannot be estimated" in state_finding("loans", [unknown], "accuracy")
+    assert "cannot be estimated" in state_finding("loans", {"rows": [unknown]}, "accuracy")
     page = (study.folder / "report.html").read_text()
-    assert f"<h1>{state_finding('loans', prices['rows'], 'accuracy')}</h1>" in page
+    assert f"<h1>{state_finding('loans', prices, 'accuracy')}</h1>" in page
 
 
 def test_bounds_are_below_the_gap():

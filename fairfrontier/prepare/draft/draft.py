@@ -219,15 +219,19 @@ LEAST_ROWS, STRATIFIED = 50, 20
 USELESS = (IDENTIFIER, NESTED, LARGE)
 UNITS = {BRACKETS: "brackets and marks", OPEN: "open ends, as 90+"}
 SHARES = {"train": 0.5, "calibration": 0.15, "validation": 0.15, "test": 0.2}
+# Where these leave a part too few rows to compare two groups, rules are fitted by folds of the
+# validation rows, and a rate may take fewer rows.
+FOLDED = {"train": 0.4, "validation": 0.3, "test": 0.3}
+MINIMUM, LEAST = 10, 5
 
 
 @dataclass(frozen=True)
 class DatasetDraft:
     """What was found in a table.
 
-    ``left_out`` maps columns to reasons; ``stratified`` says whether every class has rows enough
-    for it; ``rare`` is the share of the rarer class of a binary label, else None; ``text`` is a
-    column of sentences that is left out.
+    ``left_out`` maps columns to reasons; ``split`` is that section of the YAML; ``minimum`` are the
+    rows that a rate takes; ``rare`` is the share of the rarer class of a binary label, else None;
+    ``text`` is a column of sentences that is left out.
     """
 
     name: str
@@ -238,10 +242,16 @@ class DatasetDraft:
     categorical: list[str]
     left_out: dict[str, str]
     missing_label: int
-    stratified: bool
+    split: dict[str, Any]
+    minimum: int
     rare: float | None
     text: str | None
     warnings: list[str]
+
+    @property
+    def smallest(self) -> float:
+        """The share of the rows in the smallest part."""
+        return min(float(self.split[name]) for name in SHARES if name in self.split)
 
 
 def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
@@ -312,6 +322,13 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
     numeric = [n for n in features if n not in levels and usable[n].numbers is not None]
     classes = target.value_counts() if label.task != "regression" else pd.Series(dtype=int)
     missing = len(raw.frame) - int(raw.frame[label.column].notna().sum())
+    stratified = label.task != "regression" and classes.min() >= STRATIFIED
+    second, narrow = min((sorted(each.sizes.values())[-2], each.name) for each in attributes)
+    shares = SHARES if second * min(SHARES.values()) >= MINIMUM else FOLDED
+    minimum = MINIMUM if second * min(shares.values()) >= MINIMUM else LEAST
+    split: dict[str, Any] = {"kind": "stratified" if stratified else "random", **shares}
+    if minimum == LEAST and not (len(classes) and classes.min() < second):
+        split = {"kind": "per_group", "group": narrow, **shares}
     draft = DatasetDraft(
         name=options.name or slugify(raw.name),
         raw=raw,
@@ -321,7 +338,8 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
         categorical=[name for name in features if name not in numeric],
         left_out={name: left_out[name] for name in columns if name in left_out},
         missing_label=missing,
-        stratified=bool(label.task != "regression" and classes.min() >= STRATIFIED),
+        split=split,
+        minimum=minimum,
         rare=float(classes.min() / len(target)) if len(classes) == 2 else None,
         text=next((name for name in left_out if columns[name].is_text), None),
         warnings=[],
@@ -431,7 +449,7 @@ def _warn(
         if counts.min() < STRATIFIED:
             yield f"a class of {draft.label.column} has {counts.min()} rows, which is too few"
     for attribute in draft.attributes:
-        yield from attribute.warn(min(SHARES.values()))
+        yield from attribute.warn(draft.smallest, draft.minimum)
     known = (
         IDENTIFIER,
         DATE,
@@ -480,11 +498,10 @@ def write_dataset(draft: DatasetDraft, location: str) -> str:
         "missing: {numeric: median, categorical: category}",
         "a level of its own, or the median of the training rows",
     )
-    kind = "stratified" if draft.stratified else "random"
-    lines += write_remark(
-        f"split: {write_value({'kind': kind, **SHARES})}",
-        "rules are fitted on calibration, chosen on validation, reported on test",
-    )
+    remark = "rules are fitted on calibration, chosen on validation, reported on test"
+    if "calibration" not in draft.split:
+        remark = "few rows: rules are fitted and chosen on validation, by folds; reported on test"
+    lines += write_remark(f"split: {write_value(draft.split)}", remark)
     return "\n".join(lines) + "\n"
 
 

@@ -375,27 +375,30 @@ class AttributeDraft:
         """Whether the groups are bands of a number."""
         return "below" in self.group
 
-    def warn(self, share: float) -> list[str]:
+    def warn(self, share: float, minimum: int) -> list[str]:
         """Return what is to be known of the groups before they are compared.
 
-        ``share`` is that of the rows in the smallest part of the split.
+        ``share`` is that of the rows in the smallest part of the split, and a rate takes
+        ``minimum`` rows of a part.
         """
-        small = [f"{level} ({rows})" for level, rows in self.sizes.items() if rows < SMALL]
         warnings = [f"{self.column}: {self.comment}"] if self.comment else []
-        if small:
-            warnings.append(
-                f"{self.column}: fewer than {SMALL} rows of {', '.join(small)}, whose rates say "
-                "little"
-            )
-        thin = [
-            f"{level} (about {rows * share:.0f} of {rows:,})"
+        part = f"rows in the smallest part, {share:.0%} of all, of"
+        about = {
+            level: f"{level} (about {rows * share:.0f} of {rows:,})"
             for level, rows in self.sizes.items()
-            if rows * share < SMALL <= rows
-        ]
+            if rows * share < SMALL
+        }
+        few = [text for level, text in about.items() if self.sizes[level] * share < minimum]
+        thin = [text for text in about.values() if text not in few]
         if thin:
             warnings.append(
-                f"{self.column}: fewer than {SMALL} rows in the smallest part, {share:.0%} of all, "
-                f"of {', '.join(thin)}: what is chosen on one part may differ on another"
+                f"{self.column}: fewer than {SMALL} {part} {', '.join(thin)}: what is chosen on "
+                "one part may differ on another"
+            )
+        if few:
+            warnings.append(
+                f"{self.column}: fewer than {minimum} {part} {', '.join(few)}: "
+                "too few for rates of their own, so that gaps leave them out (minimum in the study)"
             )
         return warnings
 

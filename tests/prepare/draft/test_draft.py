@@ -218,19 +218,40 @@ def test_what_is_to_be_known_is_said(table):
     warnings = "\n".join(draft(changed).warnings)
     assert "31 rows without a label are left out" in warnings
     assert "9 of 578 rows repeat others" in warnings
-    assert "Sex: fewer than 50 rows of x (20)" in warnings
+    assert "Sex: fewer than 10 rows in the smallest part, 15% of all, of x (about 3 of 20)" in (
+        warnings
+    )
 
 
 def test_groups_that_a_part_has_few_rows_of_are_said(table):
     # The smallest parts have 15% of the rows: 334 rows leave 50.1 there, 333 less than 50.
     sex = np.repeat(["m", "f", "x"], [334, 333, 40])
     large = pd.concat([table, table]).head(len(sex)).reset_index(drop=True).assign(Sex=sex)
-    (said,) = (w for w in draft(large, protected=["Sex"]).warnings if "smallest part" in w)
+    warnings = draft(large, protected=["Sex"]).warnings
+    said, small = (w for w in warnings if "smallest part" in w)
+    assert small.startswith("Sex: fewer than 10 rows in the smallest part")
     assert said.startswith(
         "Sex: fewer than 50 rows in the smallest part, 15% of all, of f (about 50 of 333)"
     )
     assert "m (" not in said
     assert "x (" not in said
+
+
+def test_a_tiny_table_has_folds_for_calibration_and_rates_of_fewer_rows(table, tmp_path):
+    race = np.repeat(["w", "b", "h"], [68, 27, 23])
+    tiny = table.head(len(race)).assign(race=race)[["race", "income", "zip", "hired"]]
+    found = draft(tiny)
+    assert found.minimum == 5
+    assert "calibration" not in found.split
+    path = tmp_path / "conf/datasets/table.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(write_dataset(found, "t.parquet"))
+    tiny.to_parquet(path.parent / "t.parquet")
+    split = load(path, home=tmp_path)
+    for part in (split.validation, split.test):
+        assert np.bincount(part.group("race")).min() >= found.minimum
+    # Three times as many rows leave each part ten.
+    assert draft(pd.concat([tiny] * 3)).minimum == 10
 
 
 def test_free_text_is_left_out_with_the_lines_that_use_it(table, tmp_path):
