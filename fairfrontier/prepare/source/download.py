@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from fairfrontier.prepare.source.partial_file import PartialFile
+from fairfrontier.prepare.source.fetch import PartialFile
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from fairfrontier.runtime.store import hash_file
@@ -41,9 +41,9 @@ def download(
     """Download a file with a known digest into a folder, and return its path.
 
     The caller holds the folder's lock. ``size`` is needed above ``LIMIT_BYTES``; ``progress`` is
-    called with (name, bytes that arrived, bytes in total or None). A download is resumed by Range,
-    with If-Range where the server identified the version; when the digest is wrong after a
-    resumption, the file is fetched once from the start. O(bytes) time, O(1) memory.
+    called with (name, bytes that arrived, bytes in total or None). A download is resumed by Range;
+    when the digest is wrong after a resumption, the file is fetched once from the start. O(bytes)
+    time, O(1) memory.
 
     Raises
     ------
@@ -137,8 +137,6 @@ def _request(
     """Make one request; False asks for another one, from the current end of the part."""
     offset = part.size
     headers = {"Range": f"bytes={offset}-"} if offset else {}
-    if offset and (validator := part.validator(url)):
-        headers["If-Range"] = validator
     with client.stream("GET", url, headers=headers) as response:
         status = response.status_code
         start, total = _read_extent(response)
@@ -151,10 +149,6 @@ def _request(
                 f"{url} answers {f'{status} {response.reason_phrase}'.strip()}.",
                 "Correct the URL, or run where it may be read.",
             )
-        # A strong ETag, or the modification date, for a later If-Range; of ASCII alone.
-        tag = response.headers.get("ETag", "")
-        version = response.headers.get("Last-Modified", "") if tag[:2] in ("", "W/") else tag
-        part.note(url, version if version and version.isascii() else None)
         arrived = start
         _check_size(url, part, total or 0, size)
         with part.open(anew=not start) as stream:

@@ -6,35 +6,56 @@ nothing is installed, and no code of it runs.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, BinaryIO
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from fairfrontier.prepare.config.section import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
-from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError, need
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import drafting, locking
+from fairfrontier.runtime.writer import drafting, flush, locking
 
 FOLDER = Path("data", "cache", "downloads")
 _log = logging.getLogger(__name__)
+
+
+class PartialFile:
+    """The bytes of a file that have arrived, in a folder that one process at a time uses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".part"
+
+    def open(self, *, anew: bool = True) -> BinaryIO:
+        """Open the file to be written, anew or from its end."""
+        return self.path.open("wb" if anew else "ab")
+
+    @property
+    def size(self) -> int:
+        """Bytes that have arrived."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def publish(self, name: str) -> Path:
+        """Rename the complete file atomically and return its path."""
+        flush(self.path)
+        return self.path.replace(self.path.with_name(name))
+
+    def drop(self) -> None:
+        """Remove what has arrived."""
+        self.path.unlink(missing_ok=True)
 
 
 def fetch_source(
@@ -210,24 +231,12 @@ def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
     def make() -> Path:
         if origin.package is None:
             return _download(str(origin.url), cache, sha256, origin, progress)
-        return _fetch_wheel(origin, cache, progress)
+        with drafting(cache) as work:
+            wheel = download_wheel(origin.package, sha256, work)
+            with wheel.open("rb") as content:
+                return _copy(content, cache, wheel.name, sha256, str(wheel))
 
     return _keep(cache, sha256, make)
-
-
-def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
-    """Download a wheel ourselves, or let pip do it where the server refuses us."""
-    package, sha256 = str(origin.package), str(origin.sha256)
-    url = find_wheel(package, sha256)
-    address = urlsplit(url)
-    if address.scheme == "file":
-        return _copy_file(Path(url2pathname(address.path)), cache, sha256)
-    try:
-        return _download(url, cache, sha256, origin, progress)
-    except UnreachableError as refused:
-        _log.info("%s Now pip fetches it.", refused.fault)
-        with drafting(cache) as work:
-            return _copy_file(download_wheel(package, sha256, work), cache, sha256)
 
 
 def _download(url: str, cache: Path, sha256: str, origin: Origin, progress: Progress) -> Path:
@@ -237,11 +246,6 @@ def _download(url: str, cache: Path, sha256: str, origin: Origin, progress: Prog
 
     name = clean_name(urlsplit(url).path)
     return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
-
-
-def _copy_file(path: Path, cache: Path, sha256: str) -> Path:
-    with path.open("rb") as content:
-        return _copy(content, cache, path.name, sha256, str(path))
 
 
 def _extract(archive: Path, origin: Origin, cache: Path, sha256: str) -> Path:
@@ -298,62 +302,37 @@ WHEEL_ONLY = ("--no-deps", "--only-binary", ":all:", "--ignore-requires-python",
 DEFAULTS = {"PIP_RETRIES": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
-def find_wheel(package: str, sha256: str) -> str:
-    """Return the URL of a wheel (``NAME==VERSION``), as the index configured for pip gives it.
-
-    An http, https or file URL, without the user name and password that pip may hold. A FetchError
-    is raised when the index states another digest. Some 2 s: pip reads the index page and the
-    wheel's metadata, or the entire wheel where the index serves no metadata files.
-    """
-    text = _run_pip("install", "--dry-run", "--ignore-installed", "--report", "-", package)
-    try:
-        info = json.loads(text)["install"][0]["download_info"]
-        url = str(info["url"])
-        stated = info.get("archive_info", {}).get("hashes", {}).get("sha256")
-    except (ValueError, LookupError, TypeError):
-        raise UnreachableError(
-            f"pip gives no address for {package}.", "Upgrade pip, or fetch the wheel yourself."
-        ) from None
-    if stated is not None and stated != sha256:
-        raise FetchError(
-            f"The package index has {package} with sha256 {stated[:12]}…, and {sha256[:12]}… is "
-            "expected.",
-            "Correct the sha256 if the package was changed on purpose.",
-        )
-    return url
-
-
 def download_wheel(package: str, sha256: str, folder: Path) -> Path:
-    """Let pip, with its credentials and proxy, download a wheel into an empty folder."""
+    """Let pip, with its credentials and proxy, download a wheel into an empty folder.
+
+    -P keeps a pip.py of the current folder out. FetchError where the index has another wheel,
+    UnreachableError where it gives none.
+    """
+    need("pip")
     requirement = folder / "wheel.txt"
     requirement.write_text(f"{package} --hash=sha256:{sha256}\n", encoding="utf-8")
-    _run_pip("download", "--dest", str(folder), "--requirement", str(requirement))
+    to = ("--dest", str(folder), "--requirement", str(requirement))
+    done = subprocess.run(  # noqa: S603 - arguments are checked names, and no shell reads them
+        [sys.executable, "-P", "-m", "pip", "download", *WHEEL_ONLY, *to],
+        cwd=folder,
+        env={**DEFAULTS, **os.environ, "PIP_NO_INPUT": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
     wheels = list(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise UnreachableError(f"pip downloads no wheel of {package}.", "Fetch it yourself.")
-    return wheels[0]
-
-
-def _run_pip(command: str, *arguments: str) -> str:
-    """Run pip and return its output; -P keeps a pip.py of the current folder out."""
-    need("pip")
-    options: Sequence[str] = ("-P", "-m", "pip", command, *WHEEL_ONLY, *arguments)
-    with tempfile.TemporaryDirectory(prefix="fairfrontier-pip-") as here:
-        done = subprocess.run(  # noqa: S603 - arguments are checked names, and no shell reads them
-            [sys.executable, *options],
-            cwd=here,
-            env={**DEFAULTS, **os.environ, "PIP_NO_INPUT": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
+    if wheels and not done.returncode:
+        return wheels[0]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["no reason"]
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        raise FetchError(
+            f"The package index has {package} with another sha256 than {sha256[:12]}….",
+            "Correct the sha256 if the package was changed on purpose.",
         )
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["no reason"]
-        raise UnreachableError(
-            f"pip {command} fails: {errors[-1].removeprefix('ERROR: ').rstrip('.')}.",
-            "Check `python -m pip config list`, and that the package index can be reached.",
-        )
-    return done.stdout
+    raise UnreachableError(
+        f"pip download fails: {errors[-1].removeprefix('ERROR: ').rstrip('.')}.",
+        "Check `python -m pip config list`, and that the package index can be reached.",
+    )
