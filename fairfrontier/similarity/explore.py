@@ -9,7 +9,7 @@ from array_api_compat import array_namespace, device
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.registry import fair_metric
@@ -100,10 +100,7 @@ def learn_explore(
             "Describe one under `groups:` in its YAML.",
         )
     name = attributes[0] if attribute is None else attribute
-    if name not in attributes:
-        raise ConfigError(
-            f"{split.dataset} has no group attribute {name!r}.", nearest(name, attributes)
-        )
+    refuse_unknown([name], attributes, f"{split.dataset} has no group attribute")
     for key, value, least in (
         ("comparable", comparable, 1),
         ("incomparable", incomparable, 1),
@@ -139,15 +136,7 @@ def learn_explore(
 
 
 def learn_from_labelled_pairs(
-    x: Array,
-    other: Array,
-    comparable: Array,
-    *,
-    batch: int = 1_000,
-    iterations: int = 10_000,
-    floor: float = FLOOR,
-    gradient_limit: float | None = GRADIENT_LIMIT,
-    generator: np.random.Generator,
+    x: Array, other: Array, comparable: Array, *, generator: np.random.Generator, **descent: Any
 ) -> FairMetric:
     """Learn an EXPLORE metric from pairs that were judged comparable or not.
 
@@ -182,23 +171,13 @@ def learn_from_labelled_pairs(
         raise DataError("Pairs have numbers that are not finite.", "Fill or drop missing values.")
     if not 0 < float(xp.sum(z)) < z.shape[0]:
         raise DataError("All pairs are of one kind.", "Give comparable and incomparable pairs.")
-    sigma, start_loss, end_loss = descend(
-        difference,
-        z,
-        batch=batch,
-        iterations=iterations,
-        floor=floor,
-        gradient_limit=gradient_limit,
-        generator=generator,
-    )
+    sigma, start_loss, end_loss = descend(difference, z, generator=generator, **descent)
     # A descent that merely jitters about the identity has not failed: it stays within one nat.
     if not end_loss < start_loss + 1:
         raise DataError(
             f"EXPLORE ended worse than it began: {start_loss:.3g} nats a pair became "
             f"{end_loss:.3g}.",
-            "Take more iterations."
-            if gradient_limit is not None
-            else f"Set gradient_limit to {GRADIENT_LIMIT:g}.",
+            f"Take more iterations, or a gradient_limit such as {GRADIENT_LIMIT:g}.",
         )
     return make_metric(to_numpy(sigma))
 
@@ -247,15 +226,10 @@ def descend(
     initially far too long for features of unit variance; it takes hundreds of iterations for the
     falling steps to settle.
     """
-    for key, value in (("batch", batch), ("iterations", iterations)):
-        if value < 1:
-            raise ConfigError(f"{key} of `explore` is {value}.", "Give 1 or more.")
-    if not floor > 0:
-        raise ConfigError(f"floor of `explore` is {floor}.", "Give a number above 0.")
-    if gradient_limit is not None and not gradient_limit > 0:
-        raise ConfigError(
-            f"gradient_limit of `explore` is {gradient_limit}.", "Give a number above 0, or null."
-        )
+    given = {"batch": batch, "iterations": iterations, "floor": floor}
+    for key, value in {**given, "gradient_limit": gradient_limit}.items():
+        if value is not None and not value > 0:
+            raise ConfigError(f"{key} of `explore` is {value}.", "Give a number above 0.")
     xp = array_namespace(difference, comparable)
     n, d = difference.shape
     where = device(difference)
@@ -374,14 +348,11 @@ def make_metric(sigma: np.ndarray) -> FairMetric:
     """
     sigma = np.asarray(sigma, dtype=np.float64)
     square = sigma.ndim == 2 and sigma.shape[0] == sigma.shape[1] > 0
-    if not square or not np.isfinite(sigma).all():
+    scale = np.abs(sigma).max(initial=0.0)
+    if not (square and np.isfinite(scale) and np.abs(sigma - sigma.T).max() <= 1e-8 * scale):
         raise ConfigError(
-            f"The matrix of a fair metric has shape {sigma.shape} or numbers that are not finite.",
-            "Give one row and one column per feature.",
+            "The matrix of a fair metric is not finite or not symmetric.", "Give (Σ + Σᵀ) / 2."
         )
-    scale = np.abs(sigma).max()
-    if np.abs(sigma - sigma.T).max() > 1e-8 * scale:
-        raise ConfigError("The matrix of a fair metric is not symmetric.", "Give (Σ + Σᵀ) / 2.")
     sizes, vectors = np.linalg.eigh((sigma + sigma.T) / 2)
     if sizes[0] < -1e-8 * scale:
         raise ConfigError(

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, is_dask_array
 
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.registry import fair_metric
@@ -105,13 +105,7 @@ def _choose_sets(split: Split, wanted: str | Sequence[str] | None) -> list[str]:
             "Describe some under `counterfactuals:` in its YAML, or use another metric.",
         )
     sets = known if wanted is None else [wanted] if isinstance(wanted, str) else list(wanted)
-    for name in sets:
-        if name not in known:
-            raise ConfigError(
-                f"{split.dataset} has no counterfactuals {name!r}.", nearest(name, known)
-            )
-    if not sets:
-        raise ConfigError("The metric `face` is given no counterfactuals.", "Name one set or more.")
+    refuse_unknown(sets, known, f"{split.dataset} has no counterfactuals")
     return sets
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from array_api_compat import is_dask_array
 
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, refuse_unknown
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.similarity.fair_metric import FairMetric
 
@@ -57,9 +57,7 @@ def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
     """
     learner = METRICS.find(name)
     known = [key for key in inspect.signature(learner).parameters if key != "split"]
-    for key in parameters:
-        if key not in known:
-            raise ConfigError(f"The metric {name!r} has no parameter {key!r}.", nearest(key, known))
+    refuse_unknown(parameters, known, f"The metric {name!r} has no parameter")
     if is_dask_array(split.train.X) and name not in PARTITIONED:
         raise ConfigError(
             f"The metric {name!r} is learnt from rows in memory, and those of {split.dataset} stay "

@@ -12,11 +12,12 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.cluster.executor import hold, open_rows
 from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, refuse_unknown
 from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.registry import fair_metric
 
 Array = Any
+TOLERANCE = 1e-10
 
 
 @fair_metric("subspace")
@@ -95,25 +96,13 @@ def learn_subspace(
             f"The dataset {split.dataset} protects no attribute.",
             "Name some under `protected:` in its YAML.",
         )
-    for name in (*chosen, *modelled):
-        if name not in chosen or name not in protected:
-            raise ConfigError(
-                f"The metric `subspace` names {name!r}, which {split.dataset} does not protect.",
-                nearest(name, chosen if name in protected else protected),
-            )
+    after = f", which {split.dataset} does not protect"
+    refuse_unknown(chosen, protected, "The metric `subspace` names", after)
+    refuse_unknown(modelled, chosen, "The metric `subspace` regresses", ", which it leaves out")
     if penalty <= 0:
         raise ConfigError(f"The penalty of `subspace` is {penalty}.", "Give a number above 0.")
-    if solver not in ("auto", "newton"):
-        raise ConfigError(
-            f"The solver of `subspace` is {solver!r}.", nearest(str(solver), ("auto", "newton"))
-        )
-    for name in columns:
-        if name not in split.feature_names:
-            raise ConfigError(
-                f"The metric `subspace` names the feature {name!r}, which {split.dataset} does "
-                "not have.",
-                nearest(name, split.feature_names),
-            )
+    refuse_unknown([solver], ("auto", "newton"), "The metric `subspace` has no solver")
+    refuse_unknown(columns, split.feature_names, f"{split.dataset} has no feature")
     n_features = split.train.X.shape[1]
     identity = np.eye(n_features)
     rows = [identity[[split.feature_names.index(name) for name in columns]]]
@@ -183,16 +172,16 @@ def _round(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent))
 
 
-def orthonormalise(vectors: Array, *, tolerance: float = 1e-10) -> tuple[Array, Array]:
+def orthonormalise(vectors: Array) -> tuple[Array, Array]:
     """Return orthonormal bases of the span of some rows, (k, d), and of its complement, (d, d − k).
 
-    Singular values below a share ``tolerance`` of the largest count as zero. Entries of the
+    Singular values below a share ``TOLERANCE`` of the largest count as zero. Entries of the
     complement that are zero but for rounding are exactly zero, so that a coordinate inside the span
     has no effect.
     """
     xp = array_namespace(vectors)
     _, sizes, right = xp.linalg.svd(vectors, full_matrices=True)
     largest = float(sizes[0]) if sizes.shape[0] else 0.0
-    rank = int(xp.sum(xp.astype(sizes > tolerance * largest, xp.int64))) if largest > 0 else 0
+    rank = int(xp.sum(xp.astype(sizes > TOLERANCE * largest, xp.int64))) if largest > 0 else 0
     right = xp.where(xp.abs(right) < 1e-12, xp.zeros_like(right), right)
     return right[:rank, :], right[rank:, :].T

