@@ -149,7 +149,6 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
 # For what people write by hand: a few aliases of aliases stand for billions of nodes.
 DEPTH, NODES = 30, 100_000
 MOST_BYTES = 2**21
-SURROGATE = re.compile("[\ud800-\udfff]")
 # What reads as the same number to people and to YAML 1.1.
 _DECIMAL = re.compile(
     r"[-+]?(0|[1-9][0-9_]*)?(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0+(\.[0-9_]*)?|[-+]?\.(inf|nan)",
@@ -177,12 +176,6 @@ class _Loader(yaml.SafeLoader):
         if twice := repeated(key for key in keys if key != "<<"):
             raise _refuse(f"the key {twice[0]!r} occurs twice", node)
         return super().construct_mapping(node, deep)
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        value = super().construct_scalar(node)
-        if isinstance(value, str) and SURROGATE.search(value):
-            raise _refuse(f"{value!r} has half a character, which no file can hold", node)
-        return value
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
         if not _DECIMAL.fullmatch(node.value):
@@ -250,12 +243,8 @@ def _parse_yaml(path: Path) -> Any:
         raise ConfigError(
             f"{path}{where} is not valid YAML: {problem}.", "Correct the syntax there."
         ) from None
-    except RecursionError:
-        raise ConfigError(
-            f"{path} is not valid YAML: more than {DEPTH} levels are nested.", "Write it flatter."
-        ) from None
     # Values of a tag that they are not make PyYAML raise almost anything.
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+    except Exception as error:
         raise ConfigError(
             f"{path} cannot be read: {error}.", "Check the path, and its content."
         ) from None

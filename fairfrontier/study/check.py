@@ -17,6 +17,8 @@ from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.reproduction import find_laboratory
 from fairfrontier.study.resolve import ResolvedStudy, list_whole, resolve
 
+NO_ORDER = "of which no value is better than another."
+
 
 def check(resolved: ResolvedStudy) -> None:
     """Raise a ConfigError for a mention of what does not exist, or does not suit the dataset."""
@@ -120,17 +122,14 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         if measure not in known:
             raise ConfigError(f"{prefix} the unknown measure {measure!r}.", nearest(measure, known))
         needs = known[measure].needs
-        if task not in known[measure].task:
-            suited = sorted(other for other in known if task in known[other].task)
+        suits = task in known[measure].task
+        if not suits or (not key.startswith("claims") and known[measure].direction == "none"):
+            of = f"which is for {' or '.join(sorted(known[measure].task))} labels"
+            suited = [other for other in sorted(known) if task in known[other].task]
+            ranked = [other for other in suited if known[other].direction != "none"]
             raise ConfigError(
-                f"{prefix} {measure!r}, which is for {' or '.join(sorted(known[measure].task))} "
-                f"labels, and {study.dataset} poses a {task} task.",
-                f"Choose among: {', '.join(list_whole(task) if of_rows else suited)}.",
-            )
-        if not key.startswith("claims") and known[measure].direction == "none":
-            ranked = sorted(other for other in known if known[other].direction != "none")
-            raise ConfigError(
-                f"{prefix} {measure!r}, of which no value is better than another.",
+                f"{prefix} {measure!r}, "
+                + (f"{of}, and {study.dataset} poses a {task} task." if not suits else NO_ORDER),
                 f"Choose among: {', '.join(list_whole(task) if of_rows else ranked)}.",
             )
         if "membership" in needs:

@@ -207,8 +207,7 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         made = (files["dataset"], kept), (dataset_folder, *raw_folder)
         for path, folder in zip(*made, strict=False):
             # What is the same was left by a draft that was killed before its study, the last file.
-            if path.exists() and path.read_bytes() != (folder / path.name).read_bytes():
-                raise _refuse(path)
+            _check_free(path, folder)
         study = write_study(draft, dataset, named=bool(options.protected))
         (study_folder / files["study"].name).write_text(study, encoding="utf-8")
     return Draft(

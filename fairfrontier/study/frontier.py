@@ -67,17 +67,8 @@ def find_pareto(scores: np.ndarray) -> np.ndarray:
     if usable.size:
         # Equal points are all dominated, or none is.
         distinct, inverse = np.unique(scores[usable], axis=0, return_inverse=True)
-        best = _scan_pairs(distinct) if scores.shape[1] == 2 else _scan(distinct)
-        kept[usable] = best[inverse.ravel()]
+        kept[usable] = _scan(distinct)[inverse.ravel()]
     return kept
-
-
-def _scan_pairs(distinct: np.ndarray) -> np.ndarray:
-    """Mask the pairs, in lexicographic order, whose second score is above all later ones."""
-    second = distinct[:, 1]
-    highest_later = np.append(np.maximum.accumulate(second[::-1])[::-1][1:], -np.inf)
-    # The last pair has nothing above it, even at -inf.
-    return np.asarray((second > highest_later) | (np.arange(second.size) == second.size - 1))
 
 
 def _scan(distinct: np.ndarray) -> np.ndarray:
@@ -469,13 +460,12 @@ def find_envelope(cost: np.ndarray, harm: np.ndarray) -> np.ndarray:
     for point in front.tolist():
         if corners and (cost[point], harm[point]) == (cost[corners[-1]], harm[corners[-1]]):
             continue
-        while len(corners) > 1 and not _turns(cost, harm, corners[-2], corners[-1], point):
+        while len(corners) > 1:
+            first, middle = corners[-2:]
+            along = (harm[middle] - harm[first]) * (cost[point] - cost[first])
+            # Below the segment between the other two, it stays.
+            if (cost[middle] - cost[first]) * (harm[point] - harm[first]) < along:
+                break
             corners.pop()
         corners.append(point)
     return np.array(corners, dtype=np.int64)
-
-
-def _turns(cost: np.ndarray, harm: np.ndarray, first: int, middle: int, last: int) -> bool:
-    """Return whether the middle point lies below the segment between the other two."""
-    along = (harm[middle] - harm[first]) * (cost[last] - cost[first])
-    return bool((cost[middle] - cost[first]) * (harm[last] - harm[first]) < along)

@@ -1,25 +1,32 @@
-"""What holds a study to its paper: a package of its own, which is found by an entry point."""
+"""What holds a study to its paper: a module of another package, which is found by an entry point.
+
+It has these functions, which raise ConfigError:
+
+- ``list_mentions(study, where)``: the measures of claims: the claim's id, the part, and
+  ``measure:group``;
+- ``refuse_claims(study, settings, where)``: refuse claims of a file that the rows, block -> pairs
+  of (label, setting), cannot answer;
+- ``follows_curve(study, home)``: whether the published table is a curve, of which settings are
+  points;
+- ``hold_to_paper(results, store, home)``: check the claims of a study's `StudyResults`, and compare
+  it with its published table; a `Reproduction`;
+- ``describe_claim(generator)``: the JSON Schema of a claim.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import Block, StudyConfig
+from fairfrontier.study.config import StudyConfig
 
-if TYPE_CHECKING:
-    from pydantic.json_schema import GenerateJsonSchema
-
-    from fairfrontier.runtime.store import Store
-
-# Its entry point names a module that is a `Laboratory`.
+# Its entry point names the module.
 GROUP = "fairfrontier.reproduction"
 
 
@@ -46,37 +53,13 @@ class Reproduction:
     points: pd.DataFrame | None = None
 
 
-class Laboratory(Protocol):
-    """What a package does that holds studies to their papers; all raise ConfigError."""
-
-    def list_mentions(self, study: StudyConfig, where: str) -> Iterable[tuple[str, str, str]]:
-        """Return the measures of claims: the claim's id, the part, and ``measure:group``."""
-
-    def refuse_claims(
-        self,
-        study: StudyConfig,
-        settings: Mapping[Block, Sequence[tuple[str, Mapping[str, Any]]]],
-        where: str,
-    ) -> None:
-        """Refuse claims of a file that the rows, (label, setting) of each block, cannot answer."""
-
-    def follows_curve(self, study: StudyConfig, home: Path) -> bool:
-        """Return whether the published table is a curve, of which settings are points."""
-
-    def hold_to_paper(self, results: Any, store: Store | None, home: Path) -> Reproduction:
-        """Check the claims of a study's `StudyResults`, and compare it with its published table."""
-
-    def describe_claim(self, generator: type[GenerateJsonSchema]) -> dict[str, Any]:
-        """Return the JSON Schema of a claim."""
-
-
 @cache
-def load_laboratory() -> Laboratory | None:
+def load_laboratory() -> Any:
     """Return what is installed, if anything is."""
     return next((point.load() for point in entry_points(group=GROUP)), None)
 
 
-def find_laboratory(study: StudyConfig) -> Laboratory | None:
+def find_laboratory(study: StudyConfig) -> Any:
     """Return what holds a study to its paper; None for one of no paper.
 
     Raises

@@ -26,15 +26,14 @@ from fairfrontier.models.fit.fitting import fit_with_warnings
 from fairfrontier.models.fit.group import KIND, FitGroup, find_metric, read_facts
 from fairfrontier.models.fit.key import key
 from fairfrontier.models.registry import METHODS
-from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.embedding.encoder import determine_encoder
+from fairfrontier.prepare.embedding.feature import name_encoder
 from fairfrontier.prepare.loader import SplitRequest, digest_split, knows_split
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.cluster.open import call_worker, can_start_processes, clear_killed
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, StoreError
-from fairfrontier.runtime.finder import find_yaml, list_names
+from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.source import file_digest
@@ -65,36 +64,20 @@ class Observer(Protocol):
 
     def expect(self, total: int) -> None:
         """Set the number of fits."""
-        ...
 
-    def watch(self, label: str) -> AbstractContextManager[Any]:
+    def watch(self, label: str) -> AbstractContextManager[Any]:  # noqa: ARG002
         """Show a fit while it runs."""
-        ...
-
-    def note(self, method: str, remarks: Sequence[str]) -> None:
-        """Record the warnings of a fit."""
-        ...
-
-    def advance(self) -> None:
-        """Count a fit as done."""
-        ...
-
-
-class SilentObserver:
-    """Shows nothing."""
-
-    def expect(self, total: int) -> None:
-        """Ignore the number of fits."""
-
-    def watch(self, label: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Return an empty context."""
         return nullcontext()
 
     def note(self, method: str, remarks: Sequence[str]) -> None:
-        """Ignore the remarks."""
+        """Record the warnings of a fit."""
 
     def advance(self) -> None:
-        """Ignore a finished fit."""
+        """Count a fit as done."""
+
+
+class SilentObserver(Observer):
+    """Shows nothing."""
 
 
 @dataclass
@@ -131,17 +114,6 @@ class RunContext:
         self.stopped = True
         if self.client is not None:
             self.client.close()
-
-
-def determine_text_encoder(
-    dataset: str, home: Path, progress: Progress | None = None
-) -> str | None:
-    """Return the encoder of a dataset's texts, fetched if necessary; None without texts."""
-    path = find_yaml("dataset", dataset, home)
-    feature = read_dataset(path, home).features.text
-    if feature is None or feature.supplied:
-        return None if feature is None else feature.encoder
-    return determine_encoder(feature.encoder, home, progress)
 
 
 def prepare_split(context: RunContext, request: SplitRequest) -> str:
@@ -233,11 +205,9 @@ class Runner(Protocol):
         ``report``. Their functions take the context and ``arguments``; ``label`` names for people
         what a stage works on.
         """
-        ...
 
     def as_completed(self, futures: Sequence[Any]) -> Iterable[Any]:
         """Yield futures as they finish, whether they succeeded or not."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -429,8 +399,8 @@ def start_study(options: RunOptions) -> StudyRun:
     clear_killed()
     study, plan = check_options(options)
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
-        # The encoder of texts is part of the keys.
-        determine_text_encoder(dataset, options.home)
+        # The encoder of texts, fetched if necessary, is part of the keys.
+        name_encoder(dataset, options.home)
     return restore_search(StudyRun(options, study, plan, started))
 
 

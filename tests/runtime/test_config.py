@@ -22,13 +22,6 @@ def test_yaml_builds_no_objects(tmp_path):
         read_yaml(path)
 
 
-def test_half_a_character_is_refused(tmp_path):
-    path = tmp_path / "half.yaml"
-    path.write_text('notes: "a \\uD800 b"\n')
-    with pytest.raises(ConfigError, match=r"line 1.*half a character"):
-        read_yaml(path)
-
-
 def test_what_a_reader_changes_is_not_in_the_file(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("names: [one]\n")

@@ -593,9 +593,9 @@ def list_blocks(X: Any) -> list[Any]:
     return blocks
 
 
-def average_rows(rows: Rows, weight: str = "weight") -> np.ndarray:
-    """Return the mean of the rows, weighted by a column, float64, shape (n_features,)."""
-    total, mass = rows.sum(_weigh_rows, weight)
+def average_rows(rows: Rows) -> np.ndarray:
+    """Return the mean of the rows, weighted by their column, float64, shape (n_features,)."""
+    total, mass = rows.sum(_weigh_rows)
     mean: np.ndarray = total / mass
     return mean
 
@@ -665,18 +665,18 @@ def _placing(
     starts = np.cumsum([0, *sizes])
     with reaching_workers():
         homes = _find_homes(X, client)
-    lazy, sent = delayed(partial(_make_block, prepare, dtype), pure=False), []
+    lazy, sent, numbers = delayed(partial(_make_block, prepare, dtype), pure=False), [], []
+    given = {key: to_numpy(each) for key, each in columns.items() if each is not None}
     for address in sorted(set(homes)):
         here = [number for number, home in enumerate(homes) if home == address]
-        parts = delayed(list)(
-            [
-                lazy(k, int(starts[k]), blocks[k], _cut(columns, starts[k], starts[k + 1]))
-                for k in here
-            ]
-        )
-        sent.append((address, client.compute(parts, workers=[address], optimize_graph=True)))
+        parts = []
+        for k in here:
+            own = {key: each[starts[k] : starts[k + 1]] for key, each in given.items()}
+            parts.append(lazy(k, int(starts[k]), blocks[k], own))
+        numbers.append(here)
+        made = client.compute(delayed(list)(parts), workers=[address], optimize_graph=True)
+        sent.append((address, made))
     team = WorkerTeam(client, sent)
-    numbers = [[k for k, home in enumerate(homes) if home == address] for address, _ in sent]
     try:
         wait_for(client, sent)
         yield WorkerRows(team, numbers, sizes, int(X.shape[1]))
@@ -710,10 +710,6 @@ def _restart(client: Client, workers: int) -> None:
             client.wait_for_workers(workers, timeout=RETURN)
 
 
-def _cut(columns: Mapping[str, Any], first: int, last: int) -> dict[str, np.ndarray]:
-    return {key: to_numpy(each)[first:last] for key, each in columns.items() if each is not None}
-
-
 def _make_block(
     prepare: Callable[[Block], Block] | None,
     dtype: Any,
@@ -740,8 +736,8 @@ def _read(block: Block, dtype: Any) -> np.ndarray:
     return np.asarray(block.X, dtype=dtype)
 
 
-def _weigh_rows(block: Block, weight: str) -> tuple[np.ndarray, float]:
-    return block[weight] @ block.X, float(block[weight].sum())
+def _weigh_rows(block: Block) -> tuple[np.ndarray, float]:
+    return block["weight"] @ block.X, float(block["weight"].sum())
 
 
 def _map_blocks(

@@ -165,16 +165,8 @@ def _watch_workers(client: Any) -> Iterator[None]:
 
     patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
     seen, asked = time.monotonic(), False
-    offset = time.time() - seen
     while True:
         yield
-        before, offset = offset, time.time() - time.monotonic()
-        back = before - offset
-        if back > patience:
-            raise ClusterError(
-                f"The clock was set back by {back:.0f} s, by which Dask's workers count.",
-                "Run it again.",
-            )
         try:
             workers = client.scheduler_info(n_workers=1)["workers"]
         except OSError as error:
@@ -279,23 +271,21 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             _await_workers(client, len(own) or 1, config.timeout)
             if own:
                 client.run(_ignore_interrupts)
-            if config.dashboard or config.kind == "scheduler":
-                _name_dashboard(client)
-        except ClusterError:
+            if (config.dashboard or config.kind == "scheduler") and client.dashboard_link:
+                # Without bokeh its pages are empty.
+                more = "" if find_spec("bokeh") else " (empty without bokeh: pip install bokeh)"
+                _log.info("Dask's dashboard: %s%s", client.dashboard_link, more)
+        except BaseException as error:
             _close(client, cluster, kill=local)
-            raise
-        # Classes of other libraries raise anything at options that they do not take.
-        except Exception as error:
-            _close(client, cluster, kill=local)
+            # Classes of other libraries raise anything at options that they do not take.
+            if isinstance(error, ClusterError) or not isinstance(error, Exception):
+                raise
             where = config.address or config.kind
             reason = " ".join(str(error).split())
             raise ClusterError(
                 f"The cluster {where!r} had no worker within {config.timeout:g} s: {reason}.",
                 "Check that it runs, or choose another with --cluster.",
             ) from error
-        except BaseException:
-            _close(client, cluster, kill=local)
-            raise
         lost = False
         try:
             yield client
@@ -317,7 +307,9 @@ def _worker_environment(config: ClusterConfig) -> dict[str, Any]:
     given: dict[str, Any] = dask.config.get(ENVIRONMENT, {})
     watched = config.kind != "local" or config.memory is not None
     kept = {} if watched or not DASK_TRIM.items() <= given.items() else KEPT_MEMORY
-    return given | kept | thread_environment(config.threads or _threads_each(config)) | SAFE_PATH
+    here = config.kind in ("local", "cuda")
+    each = max(1, count_cores() // (config.workers or count_cores())) if here else 1
+    return given | kept | thread_environment(config.threads or each) | SAFE_PATH
 
 
 @contextmanager
@@ -348,13 +340,6 @@ def clear_killed() -> None:
                 recover(folder)
 
 
-def _name_dashboard(client: Any) -> None:
-    """Say where Dask's dashboard is; without bokeh its pages are empty."""
-    if client.dashboard_link:
-        more = "" if find_spec("bokeh") else " (empty without bokeh: pip install bokeh)"
-        _log.info("Dask's dashboard: %s%s", client.dashboard_link, more)
-
-
 def _await_workers(client: Any, expected: int, timeout: float) -> None:
     """Wait for workers, for each so long after the one before.
 
@@ -373,12 +358,6 @@ def _await_workers(client: Any, expected: int, timeout: float) -> None:
 def _ignore_interrupts() -> None:
     """Ignore Ctrl-C, which reaches every process of the terminal, in workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _threads_each(config: ClusterConfig) -> int:
-    if config.kind not in ("local", "cuda"):
-        return 1
-    return max(1, count_cores() // (config.workers or count_cores()))
 
 
 @contextmanager

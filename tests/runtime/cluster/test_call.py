@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
 
 import dask
 import pytest
@@ -18,18 +16,6 @@ from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.cluster.executor import computing_on
 from fairfrontier.runtime.cluster.open import call_worker, open_cluster
 from fairfrontier.runtime.errors import ClusterError
-
-
-@pytest.mark.once
-def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
-    # Two hours fast at the first look, and right at all others.
-    turned = iter([0.0, 7200.0])
-    clock = SimpleNamespace(time=lambda: time.time() + next(turned, 0.0), monotonic=time.monotonic)
-    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
-        monkeypatch.setattr(opening, "time", clock)
-        with pytest.raises(ClusterError, match="set back by 7200 s"):
-            call_worker(client, time.sleep, 4)
-    assert not multiprocessing.active_children()
 
 
 def stop_once(path):
