@@ -34,9 +34,10 @@ from fairfrontier.study.run import (
 def compare_with_paper(context: RunContext, results: StudyResults) -> Reproduction:
     """Check the claims of a study, and compare its results with published numbers, if any."""
     laboratory = find_laboratory(results.study)
-    if laboratory is None:
-        return Reproduction()
-    return laboratory.hold_to_paper(results, context.store, context.home)
+    compared = Reproduction()
+    if laboratory is not None:
+        compared = laboratory.hold_to_paper(results, context.store, context.home)
+    return compared
 
 
 def write_report(

@@ -65,9 +65,8 @@ class Observer(Protocol):
     def expect(self, total: int) -> None:
         """Set the number of fits."""
 
-    def watch(self, label: str) -> AbstractContextManager[Any]:  # noqa: ARG002
+    def watch(self, label: str) -> AbstractContextManager[Any]:
         """Show a fit while it runs."""
-        return nullcontext()
 
     def note(self, method: str, remarks: Sequence[str]) -> None:
         """Record the warnings of a fit."""
@@ -76,8 +75,21 @@ class Observer(Protocol):
         """Count a fit as done."""
 
 
-class SilentObserver(Observer):
+class SilentObserver:
     """Shows nothing."""
+
+    def expect(self, total: int) -> None:
+        """Ignore the number of fits."""
+
+    def watch(self, label: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Return an empty context."""
+        return nullcontext()
+
+    def note(self, method: str, remarks: Sequence[str]) -> None:
+        """Ignore the remarks."""
+
+    def advance(self) -> None:
+        """Ignore a finished fit."""
 
 
 @dataclass

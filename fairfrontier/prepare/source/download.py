@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from fairfrontier.prepare.source.fetch import PartialFile
+from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from fairfrontier.runtime.store import hash_file

@@ -17,45 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from fairfrontier.prepare.config.section import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
+from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError, need
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import drafting, flush, locking
+from fairfrontier.runtime.writer import drafting, locking
 
 FOLDER = Path("data", "cache", "downloads")
 _log = logging.getLogger(__name__)
-
-
-class PartialFile:
-    """The bytes of a file that have arrived, in a folder that one process at a time uses."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".part"
-
-    def open(self, *, anew: bool = True) -> BinaryIO:
-        """Open the file to be written, anew or from its end."""
-        return self.path.open("wb" if anew else "ab")
-
-    @property
-    def size(self) -> int:
-        """Bytes that have arrived."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def publish(self, name: str) -> Path:
-        """Rename the complete file atomically and return its path."""
-        flush(self.path)
-        return self.path.replace(self.path.with_name(name))
-
-    def drop(self) -> None:
-        """Remove what has arrived."""
-        self.path.unlink(missing_ok=True)
 
 
 def fetch_source(

@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.prepare.config.section import ADDRESS
-from fairfrontier.prepare.source.fetch import (
-    FOLDER,
-    PartialFile,
-    clean_name,
-    explain_disk,
-    list_kept,
-)
+from fairfrontier.prepare.source.fetch import FOLDER, clean_name, explain_disk, list_kept
+from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import ConfigError, FetchError, UnreachableError
 from fairfrontier.runtime.store import canonical_json, hash_file

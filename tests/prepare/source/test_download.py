@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.source import download as module
 from fairfrontier.prepare.source.download import download
-from fairfrontier.prepare.source.fetch import PartialFile
+from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
