@@ -7,7 +7,9 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -204,6 +206,12 @@ def name_measure(name: str) -> str:
     return f"{shown}, {group}" if group else shown
 
 
+def name_within(name: str) -> str:
+    """Return a measure's name within a sentence: of "AUC" no letter is small."""
+    shown = name_measure(name)
+    return shown if shown[1:2].isupper() else shown[:1].lower() + shown[1:]
+
+
 def greater_is_better(name: str) -> bool:
     """Return whether larger values of a measure are better; of others, smaller or nearer to 0."""
     return MEASURES.find(split_name(name)[0]).direction == "higher"
@@ -239,6 +247,105 @@ def list_swept(table: pd.DataFrame) -> dict[str, list[str]]:
     return {
         str(method): sorted(find_swept(map(json.loads, own))) for method, own in settings.items()
     }
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A study's settings by a measure of fairness and the objective, both on test rows.
+
+    ``points`` has a row for each setting of which both are known, with those of the price list
+    last: method, setting, ``place`` (among all settings), ``x`` and ``y`` with their ``_low`` and
+    ``_high``, ``asks`` (whether it looks at the group of a row), ``free`` (the best without a
+    bound), and ``letter``, empty for most. Shares are in percent, as is ``bound``, the suggested
+    one. ``across`` and ``up`` are the ends of the axes.
+    """
+
+    measure: str
+    objective: str
+    points: pd.DataFrame
+    bound: float | None
+    across: tuple[float, float]
+    up: tuple[float, float]
+    units: tuple[str, str]
+
+    @property
+    def inside(self) -> pd.DataFrame:
+        """The points within the axes."""
+        (left, right), (low, high) = self.across, self.up
+        return self.points[
+            self.points["x"].between(left, right) & self.points["y"].between(low, high)
+        ]
+
+
+def find_scale(name: str, values: Iterable[float]) -> float:
+    """Return 100 where the values of a measure are shares, to be shown in percent, else 1."""
+    units = MEASURES.find(split_name(name)[0]).has_units
+    return 1.0 if units or np.nanmax(np.abs([0.0, *values])) > 1.0 else 100.0
+
+
+def name_priced(prices: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Return the letter of each setting that a bound of a price list chooses."""
+    keys = dict.fromkeys(
+        (row["method"], row["setting"]) for row in prices if row["bound"] is not None
+    )
+    return {
+        key: ascii_uppercase[place % 26] + str(place // 26 or "") for place, key in enumerate(keys)
+    }
+
+
+def trace_chart(
+    table: pd.DataFrame,
+    objective: str,
+    measure: str,
+    prices: Sequence[Mapping[str, Any]] = (),
+    asks: Collection[tuple[str, str]] = (),
+) -> Chart:
+    """Return the chart of a measure.
+
+    ``table`` is from `summarise`, on test, ``prices`` are the rows of the price list, and ``asks``
+    has the (method, setting) that ask for the group. The axes fit what the price list names, and
+    whatever is better.
+    """
+    columns, units = {}, []
+    for axis, name, unit in (("x", measure, "points"), ("y", objective, "%")):
+        for end, side in (("", "value"), ("_low", "low"), ("_high", "high")):
+            own = table.loc[table["name"] == name].set_index(["method", "setting"])[side]
+            columns[axis + end] = own
+        scale = find_scale(name, columns[axis])
+        units.append(unit if scale > 1 else "")
+        for end in ("", "_low", "_high"):
+            columns[axis + end] = scale * columns[axis + end]
+    settings = table[["method", "setting"]].drop_duplicates().sort_values(["method", "setting"])
+    settings["place"] = range(len(settings))
+    points = settings.merge(pd.DataFrame(columns).dropna(subset=["x", "y"]).reset_index())
+    listed = [row for row in prices if row["measure"] == measure]
+    letters, keys = name_priced(prices), [*zip(points["method"], points["setting"], strict=True)]
+    chosen = {(row["method"], row["setting"]): row["bound"] is None for row in listed}
+    points["free"] = [chosen.get(key, False) for key in keys]
+    points["letter"] = [letters[key] if chosen.get(key) is False else "" for key in keys]
+    points["asks"] = [key in asks for key in keys]
+    points = points.sort_values(["letter", "free"], kind="stable", ignore_index=True)
+    scale = find_scale(measure, table.loc[table["name"] == measure, "value"])
+    bound = next((scale * row["bound"] for row in listed if row["suggested"]), None)
+    named = points[points["free"] | (points["letter"] != "")]
+    across = _fit_axis(points if named.empty else named, points, "x", measure)
+    near = points[points["x"].between(*across)]
+    up = _fit_axis(near if named.empty else named, near, "y", objective)
+    return Chart(measure, objective, points, bound, across, up, (units[0], units[1]))
+
+
+def _fit_axis(named: pd.DataFrame, near: pd.DataFrame, axis: str, name: str) -> tuple[float, float]:
+    """Return the ends of an axis: of the named points' intervals, and of all that is better."""
+    ends = named[[axis, f"{axis}_low", f"{axis}_high"]].to_numpy(dtype=np.float64)
+    low, high = np.nanmin(ends, initial=np.inf), np.nanmax(ends, initial=-np.inf)
+    if greater_is_better(name):
+        high = max(high, near[axis].max())
+    else:
+        low = min(low, near[axis].min())
+    if not low <= high:
+        return 0.0, 1.0
+    margin = 0.06 * (high - low or 1.0)
+    return (low - margin if low > margin else min(low, 0.0)), high + margin
 
 
 def draw_frontier(

@@ -1,3 +1,50 @@
+// What the first screen does: points of its charts show their label and are gone through by keys, buttons copy commands.
+(() => {
+  "use strict";
+  const tip = document.getElementById("tip");
+  const hideTip = () => (tip.hidden = true);
+  const centre = (point) => {
+    const { x, y, width, height } = (point.querySelector(".hit") ?? point).getBoundingClientRect();
+    return { x: x + width / 2, y: y + height / 2 };
+  };
+  const showTip = (point) => {
+    const lines = point.getAttribute("aria-label").split("; ");
+    tip.replaceChildren(...lines.map((line, number) => Object.assign(document.createElement(number ? "div" : "b"), { textContent: line })));
+    tip.hidden = false;
+    const { x, y } = centre(point);
+    tip.style.left = `${scrollX + Math.max(4, Math.min(x + 16, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
+    // Above the point where there is no room below it.
+    tip.style.top = `${scrollY + y + (y + 16 + tip.offsetHeight <= innerHeight ? 16 : -16 - tip.offsetHeight)}px`;
+  };
+  const along = { ArrowRight: ["x", 1], ArrowLeft: ["x", -1], ArrowUp: ["y", -1], ArrowDown: ["y", 1], Home: ["x", -Infinity], End: ["x", Infinity] };
+  for (const chart of document.querySelectorAll(".plot")) {
+    const points = [...chart.querySelectorAll("[data-id]")];
+    const find = (event) => event.target.closest("[data-id]");
+    chart.addEventListener("mouseover", (event) => (find(event) ? showTip(find(event)) : hideTip()));
+    chart.addEventListener("mouseleave", hideTip);
+    chart.addEventListener("focusin", (event) => {
+      for (const point of points) point.setAttribute("tabindex", point === find(event) ? "0" : "-1");
+      showTip(find(event));
+    });
+    chart.addEventListener("focusout", hideTip);
+    chart.addEventListener("keydown", (event) => {
+      if (event.key in along) {
+        const [axis, step] = along[event.key];
+        const sorted = points.map((point) => [centre(point)[axis], point]).sort(([a], [b]) => a - b).map(([, point]) => point);
+        sorted[Math.max(0, Math.min(points.length - 1, sorted.indexOf(find(event)) + step))].focus();
+      } else if (event.key === "Escape") hideTip();
+      else return;
+      event.preventDefault();
+    });
+  }
+  const copied = document.getElementById("copied");
+  document.addEventListener("click", async (event) => {
+    const command = event.target.dataset?.copy;
+    if (!command) return;
+    copied.textContent = await navigator.clipboard.writeText(command).then(() => `Copied: ${command}`, () => `To be copied: ${command}`);
+  });
+})();
+
 // The explorer: charts, filters and cards of a study's settings.
 // Names come from data: they are put into the page as text nodes, attributes or fields of Vega-Lite's data, never as
 // HTML, expressions or names of fields.

@@ -27,11 +27,11 @@ from markupsafe import Markup
 from fairfrontier.figure.certificate import Exposure, expose_chosen
 from fairfrontier.figure.frontier import (
     COLOURS,
-    MARKERS,
     choose_looks,
     draw_frontier,
     greater_is_better,
     name_measure,
+    name_within,
 )
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.interval import wilson
@@ -41,6 +41,7 @@ from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.feature import list_changes, name_encoder
 from fairfrontier.report.finding import embed, list_versions, name_pool, open_template, show_setting
+from fairfrontier.report.view import RATES, SHAPES, list_views
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml, is_path, list_names
 from fairfrontier.runtime.option import check_again
@@ -62,7 +63,7 @@ from fairfrontier.study.frontier import (
     trace_mixtures,
 )
 from fairfrontier.study.points import read_counts
-from fairfrontier.study.price import price, state_finding
+from fairfrontier.study.price import list_gaps, price, state_finding
 from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.resolve import Planned, list_models, needs_groups
 from fairfrontier.study.run import StudyRun
@@ -257,33 +258,10 @@ def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | 
 
 # The explorer of a report: every setting with all its measures, for the page to draw.
 
-# Rates of a level, where the results have them; some of them are of all of its rows.
-RATES = (
-    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "mae", "rmse",
-    "mean_residual",
-)  # fmt: skip
 # Bundled, because Python packages that carry it need seconds to give it out, or draw on a canvas,
 # which neither screen readers nor the keyboard reach.
 LIBRARY = Path(__file__).with_name("vega.js")
 SCRIPT = Path(__file__).with_name("explorer.js")
-# The figures' markers as paths between -1 and 1.
-SHAPES = dict(
-    zip(
-        MARKERS,
-        (
-            "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z",
-            "M-.85,-.85H.85V.85H-.85Z",
-            "M0,-1L.95,.75H-.95Z",
-            "M0,-1L1,0L0,1L-1,0Z",
-            "M0,1L.95,-.75H-.95Z",
-            "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
-            "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z",
-            "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
-            "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
-        ),
-        strict=True,
-    )
-)
 # The colour of the figures that is too dark on a dark page.
 LIGHTER = {"#555555": "#BBBBBB"}
 
@@ -434,8 +412,7 @@ def list_commands(
     """
     commands: dict[tuple[str, str], str] = {}
     study, frontier = results.study, results.frontier
-    name, *options = asked or (study.study,)
-    options += [] if study.profile == DEFAULT_PROFILE else ["--profile", study.profile]
+    name, *options = name_study(study, asked)
     chosen = frontier.loc[frontier["on_frontier"]]
     # Of equal settings the first is selected.
     traded = ["fairness", "selected_accuracy", "selected_fairness"]
@@ -452,6 +429,12 @@ def list_commands(
             lines[1] = f"ff.load_model({row['post_processor']!r}).behind({lines[1]})"
         commands.setdefault((row["method"], row["setting"]), "\n".join(lines))
     return commands
+
+
+def name_study(study: StudyConfig, asked: Sequence[str]) -> list[str]:
+    """Return the words that name a study and its folder in a command, as they were asked for."""
+    profile = [] if study.profile == DEFAULT_PROFILE else ["--profile", study.profile]
+    return [*(asked or (study.study,)), *profile]
 
 
 KEYS = ["method", "setting", "group"]
@@ -581,6 +564,14 @@ def render_report(
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     commands = list_commands(results, models, asked)
     explorer = tabulate_explorer(results, table, reproduction, commands, counts)
+    prices = summary.get("prices", {})
+    groups = find_groups(results.plan)
+    asks = {key for key, group in groups.items() if needs_groups(group)}
+    objective = study.frontier.accuracy
+    name = name_study(study, asked)
+    listed = prices.get("rows", ())
+    views = list_views(table, listed, objective, asks, name, study.minimum)
+    rows = views[0]["rows"] if views else listed
     script, allowed = read_script()
     palette = {"light": COLOURS, "dark": [LIGHTER.get(each, each) for each in COLOURS]}
     return open_template(TEMPLATE).render(
@@ -598,7 +589,12 @@ def render_report(
         runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
-        finding=state_finding(study.study, summary.get("prices", {}), study.frontier.accuracy),
+        finding=state_finding(study.study, {**prices, "rows": rows}, objective),
+        views=views,
+        why="" if views else explain_absence(study),
+        warnings=[*list_warnings(summary)],
+        objective=name_within(objective),
+        shapes=SHAPES,
         worth_a_note=WORTH_A_NOTE,
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
@@ -611,6 +607,23 @@ def render_report(
             "data": pack(json.dumps(explorer, allow_nan=False)),
         },
     )
+
+
+def explain_absence(study: StudyConfig) -> str:
+    """Return why no gap between groups is shown."""
+    if list_gaps(study.frontier.fairness, {*study.frontier.fairness}):
+        return "The study's YAML says under minimum how many rows a group needs."
+    return "No gap between groups is among the study's fairness measures; others stand below."
+
+
+def list_warnings(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader has to know before the numbers."""
+    if trivial := summary.get("prices", {}).get("trivial"):
+        yield f"The commoner answer alone has an accuracy of {100 * trivial:.1f} %."
+    if skipped := len(summary["skipped"]):
+        yield f"{skipped} {'row was' if skipped == 1 else 'rows were'} not run: see all settings."
+    if failed := summary["counts"].get("failed_trials"):
+        yield f"{failed} of {summary['counts']['trials']} trials failed: see all settings."
 
 
 def render_notes(text: str) -> Markup:
