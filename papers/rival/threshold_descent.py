@@ -35,7 +35,7 @@ from fairfrontier.models.thresholds.randomized_threshold import (
 )
 from fairfrontier.models.thresholds.rule import Scale, ThresholdRule, conjugate
 from fairfrontier.models.thresholds.sample import ScoredRows
-from fairfrontier.models.thresholds.threshold import BINS, Segment, build_problem
+from fairfrontier.models.thresholds.threshold import Segment, build_problem
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
 
 Array = Any
@@ -341,7 +341,7 @@ class ThresholdDescent(RandomizedThreshold):
     """Randomised thresholds under parity as the paper finds them, for a width above 0.
 
     Width and rate are chosen by exact solutions, as in `RandomizedThreshold`, whose parameters it
-    has but ``criterion``, ``within``, ``solver``, ``bins`` and ``calibrate``.
+    has but ``criterion``, ``within`` and ``calibrate``.
 
     Parameters
     ----------
@@ -400,9 +400,7 @@ class ThresholdDescent(RandomizedThreshold):
 
     # What the exact solutions take that this has no choice of.
     criterion = "parity"
-    solver = "exact"
     within = calibrate = None
-    bins = BINS
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

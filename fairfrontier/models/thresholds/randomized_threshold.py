@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,37 +23,20 @@ from fairfrontier.models.thresholds.calibration import KINDS, Calibration, Kind,
 from fairfrontier.models.thresholds.curve import Objective as Served
 from fairfrontier.models.thresholds.curve import weigh_objective
 from fairfrontier.models.thresholds.ramp import (
-    ACCURACY,
     Criterion,
     Lines,
-    Rate,
     Solution,
     as_lines,
     draw_lines,
     judge_lines,
-    propose_rates,
     solve,
     solve_exact,
 )
-from fairfrontier.models.thresholds.rule import (
-    FittedRule,
-    RampRule,
-    Scale,
-    ThresholdRule,
-    measure_rates,
-)
+from fairfrontier.models.thresholds.rule import FittedRule, Scale, ThresholdRule, measure_rates
 from fairfrontier.models.thresholds.sample import ScoredRows
-from fairfrontier.models.thresholds.threshold import BINS, ThresholdProblem
+from fairfrontier.models.thresholds.threshold import ThresholdProblem
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, InputError
-
-# The candidates' columns of rates.
-NAMES: dict[Criterion, list[str]] = {
-    "parity": ["rate"],
-    "covariance": [],
-    "equal_opportunity": ["rate"],
-    "equalized_odds": ["tpr", "fpr"],
-}
 
 # γ ∈ {.01, .02, .05, .1, .2, …, 1} and ρ ∈ E[y] + {−.1, −.05, 0, .05, .1} (section 5).
 WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -68,23 +51,14 @@ def list_rates(base_rate: float, offsets: Sequence[float] = RATE_OFFSETS) -> lis
     return [float(rate) for rate in np.unique(shifted)]
 
 
-def choose_best(
-    widths: np.ndarray,
-    rates: np.ndarray,
-    accuracy: np.ndarray,
-    centre: float,
-    met: np.ndarray | None = None,
-) -> int:
+def choose_best(widths: np.ndarray, rates: np.ndarray, accuracy: np.ndarray, centre: float) -> int:
     """Return the position of the most accurate candidate; all arrays have shape (n_candidates,).
 
     Among accuracies equal to nine decimals it is the smallest width, which draws least, then the
-    rate nearest to ``centre``, then the lowest rate. Candidates that meet their criterion, by
-    ``met``, come before all others.
+    rate nearest to ``centre``, then the lowest rate.
     """
-    unmet = np.zeros(len(widths)) if met is None else ~met
     apart = np.round(np.abs(rates - centre), DECIMALS)
-    keys = (rates, apart, widths, -np.round(accuracy, DECIMALS), unmet)
-    return int(np.lexsort(keys)[0])
+    return int(np.lexsort((rates, apart, widths, -np.round(accuracy, DECIMALS)))[0])
 
 
 def choose(
@@ -93,9 +67,9 @@ def choose(
     criterion: Criterion = "parity",
     *,
     widths: Sequence[float],
-    rates: Sequence[Any],
+    rates: Sequence[float | None],
     budget: float,
-    centre: float | None = None,
+    centre: float = 0.0,
     objective: Objective = "accuracy",
     cut: float = 0.0,
     merged: np.ndarray | None = None,
@@ -103,27 +77,24 @@ def choose(
     """Solve every pair of a width and a rate, and return the best by an objective with its rate.
 
     All candidates come from one sort. ``labelled`` has the rows that judge, by codes 2 k + y; None
-    where there is one pair only. The frame lists the candidates' width, rates, accuracy (else
-    objective) and gap; it is empty without a choice. See `choose_best` for ties: ``centre`` is by
-    default the first rate, of two the second. For covariance ``merged`` has the code of every cell
-    in the problem, and the solution's rule and rates are by cell.
+    where there is one pair only. The frame lists the candidates' width, rate, accuracy (else
+    objective) and gap; it is empty without a choice. See `choose_best` for ties and ``centre``. For
+    covariance, which has no rate, ``merged`` has the code of every cell in the problem, and the
+    solution's rule and rates are by cell.
     """
     tried = [(width, rate) for width in widths for rate in rates]
     width = np.array([pair[0] for pair in tried])
     judged = "accuracy" if objective == "accuracy" else "objective"
-    columns = np.array([0.0 if pair[1] is None else pair[1] for pair in tried], dtype=np.float64)
-    columns = columns.reshape(len(tried), -1)
-    table = {"width": width, **dict(zip(NAMES[criterion], columns.T, strict=False))}
+    column = np.array([0.0 if pair[1] is None else pair[1] for pair in tried], dtype=np.float64)
+    table = {"width": width, **({"rate": column} if criterion == "parity" else {})}
     best, lines = 0, None
     if len(tried) > 1 and labelled is not None:
-        drawn = draw_lines(problem, criterion, width, columns, budget, cut)
+        drawn = draw_lines(problem, criterion, width, column, budget, cut)
         by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
         table[judged], table["gap"] = judge_lines(
             labelled, by_cell, weigh_labels(objective, labelled)
         )
-        met = np.max([line.relaxed for line in drawn], axis=0) <= ACCURACY
-        nearest = float(columns[0, -1]) if centre is None else centre
-        best = choose_best(width, columns[:, -1], table[judged], nearest, met)
+        best = choose_best(width, column, table[judged], centre)
         lines = [Lines(*(each[[best]] for each in line)) for line in drawn]
     else:
         table = {name: np.zeros(0) for name in (*table, judged, "gap")}
@@ -131,7 +102,7 @@ def choose(
     solution = solve(problem, criterion, own, rate, budget, cut, lines=lines)
     if merged is not None:
         rule = solution.rule
-        by_code = RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
+        by_code = ThresholdRule(rule.width, rule.threshold[merged], rule.coin[merged])
         solution = replace(solution, rule=by_code, rate=solution.rate[merged])
     return solution, rate, pd.DataFrame(table)
 
@@ -187,9 +158,7 @@ def trace_budgets(
     return budgets, bias, accuracy
 
 
-Solver = Literal["exact", "histogram"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
-SOLVERS: tuple[Solver, ...] = get_args(Solver)
 # On a narrower ramp there are too few double-precision numbers.
 LEAST_WIDTH = 1e-6
 # At −1 or 1 one of the decisions would never gain.
@@ -215,31 +184,23 @@ class RandomizedThreshold(PostProcessor):
         What width and rate are chosen by; of costs, written ``{"costs": {"false_positive": 1,
         "false_negative": 5}}``, the sum that is saved. With any but accuracy, the paper's, f − c
         stands in place of f in (6), with c the cut of the fitted rows that is best for it.
-    criterion : {"parity", "covariance", "equal_opportunity", "equalized_odds"}
-        What is equal over the groups: the rate of decision 1, as above; the covariance of decision
-        and group inside every subgroup (``attributes`` is then one attribute of two levels); and,
-        our additions, which rely on calibrated scores, the true positive rate, or the true and the
-        false positive rate (with widths above 0). See `ramp`.
+    criterion : {"parity", "covariance"}
+        What is equal over the groups: the rate of decision 1, as above; or the covariance of
+        decision and group inside every subgroup (``attributes`` is then one attribute of two
+        levels). See `ramp`. `GroupThresholds` has criteria on error rates, also on scores alone.
     within : int, list of int or None
         Columns whose cross product makes the subgroups of ``covariance``; None for one subgroup.
     budget : float
         ε ≥ 0: width of the interval that rates may lie in; for ``covariance`` its bound.
     width : float or None
         γ: 0 for a threshold with a coin at it, else at least 1e-6. None chooses.
-    rate : float, pair of float, or None
-        ρ: the rate of decision 1; under ``equal_opportunity`` the true positive rate, under
-        ``equalized_odds`` the true and the false positive rate; ``covariance`` has none. None
-        chooses.
+    rate : float or None
+        ρ: the rate of decision 1; ``covariance`` has none. None chooses.
     width_grid : sequence of float
         Widths to choose from; the paper's by default.
     rate_offsets : sequence of float
         Rates to choose from under parity, as differences from E[y] on the fitted rows, or with
-        another objective than accuracy from E[1{f ≥ c}], cut to [0, 1]. The criteria on error
-        rates choose from those of `ramp.propose_rates`.
-    solver : {"exact", "histogram"}
-        One sort; or counts in bins, for parity and widths above 0.
-    bins : int
-        Of ``histogram``: thresholds err by 1/bins at most, rates by 1/(bins · width).
+        another objective than accuracy from E[1{f ≥ c}], cut to [0, 1].
     calibrate : {"isotonic", "sigmoid"} or None
         Calibrate the scores on the fitted rows first, which needs y.
     random_state : int
@@ -247,10 +208,10 @@ class RandomizedThreshold(PostProcessor):
 
     Attributes
     ----------
-    rule_ : ThresholdRule or RampRule
+    rule_ : ThresholdRule
         h by code of ``cells_``.
     width_, rate_ : float
-        γ and ρ, as given or chosen; ``rate_`` is a pair for equalised odds, None for covariance.
+        γ and ρ, as given or chosen; ``rate_`` is None for covariance.
     base_rate_ : float
         E[y] on the fitted rows; NaN without y.
     cells_ : ndarray of int64, shape (n_cells, n_attributes)
@@ -269,12 +230,10 @@ class RandomizedThreshold(PostProcessor):
     O(n log n) for one sort, with or without a choice, and some hundred steps of O(log n) for each
     candidate and group: 1,000,000 rows of ten groups take .1 to .3 s. The choice is by the expected
     objective on ``validation`` (or else the fitted rows); ties, to nine decimals, go to the
-    smallest width, then the rate nearest to E[y] or E[1{f ≥ c}] (to the first of those proposed),
-    then the lowest. Candidates that violate a criterion on error rates come last. With the
+    smallest width, then the rate nearest to E[y] or E[1{f ≥ c}], then the lowest. With the
     objective accuracy and without a choice y is not needed.
 
-    The guarantee holds on the fitted rows. On others rates differ by sampling error, and under the
-    criteria on error rates also by that of the scores.
+    The guarantee holds on the fitted rows. On others rates differ by sampling error.
 
     References
     ----------
@@ -283,8 +242,10 @@ class RandomizedThreshold(PostProcessor):
     """
 
     randomized: ClassVar[bool] = True
-    # Of descents, which are now in the papers.
-    retired: ClassVar[frozenset[str]] = frozenset({"batch_size", "learning_rate", "steps"})
+    # Of descents, which are now in the papers, and of scores in bins.
+    retired: ClassVar[frozenset[str]] = frozenset(
+        {"batch_size", "bins", "learning_rate", "solver", "steps"}
+    )
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes", "within")
     paper: ClassVar[str] = "Alabdulmohsin and Lucic, A near-optimal algorithm, NeurIPS 2021"
     example: ClassVar[Mapping[str, Any]] = {
@@ -293,9 +254,9 @@ class RandomizedThreshold(PostProcessor):
         "rate_offsets": [-0.05, 0.0, 0.05],
     }
 
-    rule_: ThresholdRule | RampRule = field(init=False)
+    rule_: ThresholdRule = field(init=False)
     width_: float = field(init=False)
-    rate_: Rate = field(init=False)
+    rate_: float | None = field(init=False)
     base_rate_: float = field(init=False)
     result_: dict[str, Any] = field(init=False)
     candidates_: pd.DataFrame = field(init=False)
@@ -307,11 +268,9 @@ class RandomizedThreshold(PostProcessor):
     within: Attributes = None
     budget: float = 0.0
     width: float | None = None
-    rate: float | Sequence[float] | None = None
+    rate: float | None = None
     width_grid: Sequence[float] = WIDTHS
     rate_offsets: Sequence[float] = RATE_OFFSETS
-    solver: Solver = "exact"
-    bins: int = BINS
     scale: Scale | None = "probability"
     calibrate: Kind | None = None
     random_state: int = 0
@@ -319,16 +278,12 @@ class RandomizedThreshold(PostProcessor):
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         super().check()
-        parity = self.criterion == "parity"
         self.check_objective()
         self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
-        self.require("solver", self.solver in SOLVERS, f"one of {', '.join(SOLVERS)}")
-        self.require("solver", parity or self.solver == "exact", "exact with this criterion")
-        limit = self.solver == "exact" and self.criterion != "equalized_odds"
-        wanted = "0, or a number from 1e-6" if limit else "a number from 1e-6"
+        wanted = "0, or a number from 1e-6"
 
         def is_width(value: Any) -> bool:
-            return is_number(value) and (value >= LEAST_WIDTH or (value == 0 and limit))
+            return is_number(value) and (value >= LEAST_WIDTH or value == 0)
 
         self.require("width", self.width is None or is_width(self.width), f"{wanted}, or null")
         grid = _is_list(self.width_grid) and all(map(is_width, self.width_grid))
@@ -336,11 +291,11 @@ class RandomizedThreshold(PostProcessor):
         offsets = _is_list(self.rate_offsets) and all(map(is_number, self.rate_offsets))
         self.require("rate_offsets", offsets, "a list of at least one number")
         self.require("budget", is_number(self.budget) and self.budget >= 0, "a number from 0")
-        self.require("rate", self.rate is None or self._takes_rate(), self._wanted_rate())
-        covariance = self.criterion == "covariance"
+        covariance, rate = self.criterion == "covariance", self.rate
+        self.require("rate", rate is None or not covariance, "null: covariance has no rate")
+        share = rate is None or (is_number(rate) and 0 <= rate <= 1)
+        self.require("rate", share, "a number from 0 to 1, or null")
         self.require("within", covariance or self.within is None, "null without covariance")
-        whole = isinstance(self.bins, int) and not isinstance(self.bins, bool) and self.bins >= 1
-        self.require("bins", whole, "a whole number from 1")
         self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
 
     def supports(self, split: Split) -> str | None:
@@ -356,19 +311,6 @@ class RandomizedThreshold(PostProcessor):
                 f"{attribute} has {len(levels)}."
             )
         return None
-
-    def _takes_rate(self) -> bool:
-        rate: Any = self.rate
-        if self.criterion == "equalized_odds":
-            return _is_list(rate) and len(rate) == 2 and all(map(_is_rate, rate))
-        return self.criterion != "covariance" and _is_rate(rate)
-
-    def _wanted_rate(self) -> str:
-        if self.criterion == "covariance":
-            return "null: covariance has no rate"
-        if self.criterion == "equalized_odds":
-            return "the true and the false positive rate as a list of two numbers, or null"
-        return "a number from 0 to 1, or null"
 
     def fit(
         self,
@@ -408,12 +350,10 @@ class RandomizedThreshold(PostProcessor):
             fresh = rows if validation is None else self._read_validation(validation)
         cut = self._find_cut(rows)
         facts = self._choose(rows, fresh, cut)
-        if "rates" not in facts:
-            # Of bins or of a descent.
-            h = self.rule_.probability(signed, code)
-            facts |= {"rates": measure_rates(h, code, weight, rows.n_groups).tolist()}
+        h = self.rule_.probability(signed, code)
+        rates = measure_rates(h, code, weight, rows.n_groups)
         counts = np.bincount(code, minlength=rows.n_groups)
-        self.result_ = {**facts, "rows": counts.tolist()}
+        self.result_ = {**facts, "rates": rates.tolist(), "rows": counts.tolist()}
         return self
 
     def _find_cut(self, rows: ScoredRows) -> float:
@@ -426,27 +366,17 @@ class RandomizedThreshold(PostProcessor):
 
     def _choose(self, rows: ScoredRows, fresh: ScoredRows, cut: float) -> dict[str, Any]:
         """Set rule, width, rate and candidates, and return the facts of the solution."""
-        fixed: Any = tuple(self.rate) if isinstance(self.rate, Sequence) else self.rate
-        merged, centre = None, None
-        binned = self.solver == "histogram"
         # A row without weight is on no curve.
-        fitted, judging = (
-            part.count(self.bins) if binned else part.drop_weightless() for part in (rows, fresh)
-        )
-        if self.criterion == "covariance":
-            merged = cross_subgroups(self.cells_)
-        problem = fitted.problem(merged)
-        rates: list[Any] = [fixed]
-        if self.criterion == "parity":
-            centre = self.base_rate_ if fixed is None else fixed
-            if fixed is None and self.objective != "accuracy":
+        fitted, judging = (part.drop_weightless() for part in (rows, fresh))
+        parity, centre, rates = self.criterion == "parity", self.rate or 0.0, [self.rate]
+        if parity and self.rate is None:
+            centre = self.base_rate_
+            if self.objective != "accuracy":
                 centre = float(np.average(rows.signed >= cut, weights=rows.weight))
-            rates = list_rates(centre, self.rate_offsets) if fixed is None else [fixed]
-        elif fixed is None and self.criterion != "covariance":
-            proposed = propose_rates(problem, self.criterion, cut=cut).tolist()
-            rates = [tuple(row) if isinstance(row, list) else row for row in proposed]
+            rates = [*list_rates(centre, self.rate_offsets)]
+        merged = None if parity else cross_subgroups(self.cells_)
         solution, self.rate_, self.candidates_ = choose(
-            problem,
+            fitted.problem(merged),
             judging.labelled() if self._chooses() else None,
             self.criterion,
             widths=list(self.width_grid) if self.width is None else [self.width],
@@ -459,7 +389,15 @@ class RandomizedThreshold(PostProcessor):
         )
         self.rule_ = solution.rule
         self.width_ = solution.width
-        return solution.describe()
+        facts = {
+            "objective": solution.objective,
+            "duality_gap": solution.gap,
+            "converged": solution.converged,
+        }
+        if parity:
+            return {**facts, "binding": solution.binding.tolist()}
+        reached, violation = solution.reached.tolist(), solution.violation.tolist()
+        return {**facts, "reached": reached, "violation": violation}
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
@@ -539,12 +477,10 @@ class RandomizedThreshold(PostProcessor):
     def set_state(self, state: State) -> None:
         """Restore them."""
         arrays, facts = state.arrays, state.facts
-        kind = ThresholdRule if "thresholds" in facts["rule"] else RampRule
-        self.rule_ = kind.from_json(facts["rule"])
+        self.rule_ = ThresholdRule.from_json(facts["rule"])
         self.cells_ = arrays["cells"]
         self.width_ = facts["width"]
-        rate = facts["rate"]
-        self.rate_ = (rate[0], rate[1]) if isinstance(rate, list) else rate
+        self.rate_ = facts["rate"]
         self.base_rate_ = math.nan if facts["base_rate"] is None else facts["base_rate"]
         self.result_ = facts["result"]
         self.candidates_ = pd.DataFrame(arrays["candidates"], columns=facts["columns"])
@@ -554,10 +490,6 @@ class RandomizedThreshold(PostProcessor):
             if calibrated is None
             else Calibration(calibrated, arrays["place"], arrays["value"])
         )
-
-
-def _is_rate(value: Any) -> bool:
-    return is_number(value) and 0 <= value <= 1
 
 
 def _is_list(value: Any) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from fairfrontier.models.thresholds.ramp import propose_rates as propose_for
 from fairfrontier.models.thresholds.ramp import solve
 from fairfrontier.models.thresholds.threshold import build_problem
 from fairfrontier.prepare.split import Part
@@ -107,20 +106,3 @@ def solve_covariance(score, member, subgroup, n_subgroups, *, width, budget, wei
     """Solve under a bound on the covariance."""
     problem = build(score, cross(member, subgroup), 2 * n_subgroups, weight)
     return solve(problem, "covariance", width, None, budget, cut)
-
-
-def solve_opportunity(score, code, n_groups, *, width, rate, budget, weight=None, cut=0.0):
-    """Solve under equal opportunity."""
-    problem = build(score, code, n_groups, weight)
-    return solve(problem, "equal_opportunity", width, rate, budget, cut)
-
-
-def solve_odds(score, code, n_groups, *, width, rates, budget, weight=None, cut=0.0):
-    """Solve under equalised odds."""
-    problem = build(score, code, n_groups, weight)
-    return solve(problem, "equalized_odds", width, tuple(rates), budget, cut)
-
-
-def propose_rates(score, code, n_groups, *, criterion, weight=None, **options):
-    """Propose rates of rows."""
-    return propose_for(build(score, code, n_groups, weight), criterion, **options)
