@@ -17,10 +17,10 @@ DOCUMENTED = re.compile(r"^\.\. auto(?:class|function):: ((?:fairfrontier|papers
 
 
 def read_documented(folder: Path) -> set[str]:
-    """Return the paths of what the pages of a folder document."""
+    """Return the paths of what the pages below a folder document."""
     return {
         path
-        for page in folder.glob("*.md")
+        for page in folder.rglob("*.md")
         for path in DOCUMENTED.findall(page.read_text(encoding="utf-8"))
     }
 
