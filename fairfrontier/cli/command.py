@@ -27,9 +27,9 @@ from fairfrontier.cli.terminal import (
     run_app,
     say,
     show,
+    show_filled,
     telling_how_to_resume,
     write_bytes,
-    write_number,
     write_setting,
     write_settings,
 )
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 SCHEMAS = tuple(kind for kind in FOLDERS if kind != "publication")
 KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 ROWS_AT_MOST = 24
-# Of the price list, and the columns of a terminal.
-ATTRIBUTES_AT_MOST = 3
-WIDTH = 80
+# Of the price list, rows of each where these are so many, and the columns of a terminal.
+ATTRIBUTES_AT_MOST, LIMITS_AT_MOST = 3, 3
+WIDTH, SHORT = 80, 9
 # Decisions that are counted in the last line.
 KINDS_AT_MOST = 6
 # What the terminal shows of an audited regression.
@@ -121,11 +121,9 @@ def show_result(options: RunOptions, done: dict[str, Any]) -> None:
 
 
 def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
-    """Print what bounds cost, in some 20 lines of 80 columns, and the next command."""
-    import pandas as pd
-
+    """Print what bounds cost, in at most 25 lines of 80 columns, and the next command."""
     from fairfrontier.metrics.measure.registry import MEASURES, split_name
-    from fairfrontier.study.price import has_units, state_need
+    from fairfrontier.study.price import has_units, state_gap, state_need, state_trivial
     from fairfrontier.study.query import WORDS
 
     if "prices" not in summary:
@@ -135,15 +133,17 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     default = type(options).model_fields["profile"].default
     more = [str(w) for pair in given.items() if pair[1] not in (None, default) for w in pair]
     name = shlex.join([options.study, *more])
-    table = pd.DataFrame(prices["rows"])
-    show(f"{summary['study']}: {summary['counts']['settings']} settings by their {objective},")
-    show(
-        f"chosen on {prices['n_chosen']:,} {summary['select_on']} rows, shown on "
-        f"{prices['n_test']:,} test rows."
+    show_filled(
+        f"{summary['study']}: {summary['counts']['settings']} settings, chosen on "
+        f"{prices['n_chosen']:,} {summary['select_on']} rows, shown on {prices['n_test']:,} test "
+        "rows."
     )
-    if prices["trivial"] is not None:
-        show(f"The commoner answer alone has an accuracy of {100 * prices['trivial']:.1f}.")
-    if table.empty:
+    show_filled(state_trivial(prices, objective))
+    listed: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in prices["rows"]:
+        # Numbers that are not known are null in JSON.
+        listed[row["measure"]].append({k: math.nan if v is None else v for k, v in row.items()})
+    if not listed:
         if need := state_need(prices):
             show(f"No gap between groups can be estimated{need}.")
             show("minimum in the study's YAML says how many a group needs.")
@@ -151,62 +151,75 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
             show("No gap between groups is among the study's fairness measures.")
         show(f"Next: fairfrontier select {name}")
         return
-    texts = ["measure", "method", "setting", "asks_groups", "suggested"]
-    numbers = table.columns.difference(texts)
-    table[numbers] = table[numbers].astype(float)
-    for measure, rows in table.groupby("measure", sort=False):
-        if list(table["measure"].unique()).index(measure) == ATTRIBUTES_AT_MOST:
-            show(f"More attributes: fairfrontier prices {name} --all")
-            break
-        scale, size = (
-            100.0 if rows[each].abs().max() <= 1 and not has_units(of) else 1.0
-            for each, of in (("gap", str(measure)), ("objective", objective))
-        )
-        points = " points" if scale > 1 else ""
+    if len(listed) >= ATTRIBUTES_AT_MOST:
+        # The tightest limit but a suggested one has no room.
+        for own in listed.values():
+            last = int(own[-1]["suggested"])
+            del own[LIMITS_AT_MOST - last : len(own) - last]
+    blocks = list(listed.values())[:ATTRIBUTES_AT_MOST]
+    head, *lines = _align_prices(blocks, objective)
+    for number, own in enumerate(blocks):
         show("")
-        show(f"{measure} without a limit: {rows['gap'].iloc[0] * scale:.3g}{points}")
-        show(f"   {'allowed':<9}{'objective':>9}  {'gap on test':<20}{'cost':<19}model")
-        for row in rows.to_dict("records"):
-            free = math.isnan(row["bound"])
-            limit = "no limit" if free else f"{row['bound'] * scale:.3g}"
-            gap, cost = (
-                join_scaled(by, *(by * float(row[f"{each}{end}"]) for end in ("", "_low", "_high")))
-                for each, by in (("gap", scale), ("cost", size))
-            )
-            gap += "!" if row["gap"] > row["bound"] else ""
-            mark = "<-" if row["suggested"] else "  "
-            model = ("* " if row["asks_groups"] else "") + row["method"]
-            value = write_scaled(row["objective"] * size, size)
-            line = f"{mark} {limit:<9}{value:>9}  {gap:<20}{'' if free else cost:<19}{model}"
-            show(line[:WIDTH])
+        show_filled(state_gap(own[0]))
+        for line in ([] if number else [head]) + lines[: len(own)]:
+            show(line)
+        del lines[: len(own)]
     show("")
+    shown = [row for own in blocks for row in own]
+    if len(listed) > len(blocks):
+        show(f"More attributes: fairfrontier prices {name} --all")
     most = "1%" if has_units(objective) else "a point"
-    if table["suggested"].any():
+    if any(row["suggested"] for row in shown):
         show(f"<- the tightest limit that costs at most {most} on the rows it was chosen on.")
-    if (table["gap"] > table["bound"]).any():
+    if any(row["gap"] > row["bound"] for row in shown):
         show("!  does not hold on test: select --certified asks that it hold on fresh rows.")
-    if table["asks_groups"].any():
+    if any(row["asks_groups"] for row in shown):
         show("*  asks for the group when it decides, which the law may forbid.")
-    limits = table.dropna(subset="bound").sort_values("suggested", ascending=False, kind="stable")
     query = ""
-    if len(limits):
+    if limits := [row for row in shown if row["bound"] >= 0]:
         best = WORDS[MEASURES.find(split_name(objective)[0]).direction][0]
-        measure, bound = limits[["measure", "bound"]].iloc[0]
-        query = f' "{best} {objective} subject to {measure} <= {bound:g}"'
+        first = max(limits, key=lambda row: bool(row["suggested"]))
+        query = f' "{best} {objective} subject to {first["measure"]} <= {first["bound"]:g}"'
     show(f"Next: fairfrontier select {name}{query}")
     show(f"All settings: fairfrontier prices {name} --all")
 
 
-def write_scaled(value: float, scale: float) -> str:
-    """Return points to a tenth, and small numbers with three digits."""
-    return f"{value:.1f}" if scale > 1 or abs(value) >= 100 else f"{value:.3g}"
+def _align_prices(blocks: Sequence[Sequence[Mapping[str, Any]]], objective: str) -> list[str]:
+    """Return the lines of a price list, the names of its columns first."""
+    from fairfrontier.metrics.measure.registry import split_name
+    from fairfrontier.study.price import find_scale
 
-
-def join_scaled(scale: float, value: float, low: float, high: float) -> str:
-    """Return a number with its interval; see `write_scaled`."""
-    known = not (math.isnan(low) or math.isnan(high))
-    shown = [write_scaled(each, scale) for each in (value, low, high)]
-    return f"{shown[0]:>5}" + (f" [{shown[1]}, {shown[2]}]" if known else "")
+    size = find_scale([row["objective"] for own in blocks for row in own], objective)
+    cells = [("limit", objective if len(objective) < SHORT else "value", "gap on test", "cost")]
+    marks, models = ["  "], ["model"]
+    for own in blocks:
+        measure = own[0]["measure"]
+        scale = find_scale([row["gap"] for row in own], measure)
+        for row in own:
+            value, gap, cost = (
+                join_interval(*(by * row[end] for end in ends), digits=1 if by > 1 else 3)
+                for by, *ends in (
+                    (size, "objective"),
+                    (scale, "gap", "gap_low", "gap_high"),
+                    (size, "cost", "cost_low", "cost_high"),
+                )
+            )
+            free = math.isnan(row["bound"])
+            gap += "!" if row["gap"] > row["bound"] else ""
+            limit = "none" if free else f"{row['bound'] * scale:.3g}"
+            cells.append((limit, value, gap, "" if free else cost))
+            marks.append("<-" if row["suggested"] else "  ")
+            own_name = row["method"].replace(f" {split_name(measure)[1]}", "")
+            models.append("*" * row["asks_groups"] + own_name)
+    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for mark, (limit, value, gap, cost), model in zip(marks, cells, models, strict=True):
+        start = f"{mark} {limit:<{wide[0]}} {value:>{wide[1]}} {gap:<{wide[2]}} {cost:<{wide[3]}} "
+        # A name that has no room goes on, so that models can be told apart.
+        room = WIDTH - len(start)
+        rest = f"\n{model[room:]:>{WIDTH}}" if len(model) > room else ""
+        lines.append(f"{start}{model[:room]}{rest}")
+    return lines
 
 
 def show_frontier(done: dict[str, Any]) -> None:
@@ -302,10 +315,10 @@ def show_choice(summary: dict[str, Any]) -> None:
     measures = summary["measures"].set_index("name")
     rows = []
     for name, value in summary["selected"].items():
-        row = {"measure": name, f"on {summary['part']}": write_number(value)}
+        row = {"measure": name, f"on {summary['part']}": join_interval(value)}
         if summary["certified"]:
             certified = summary["certified"].get(name)
-            row["certified"] = "-" if certified is None else write_number(certified)
+            row["certified"] = "-" if certified is None else join_interval(certified)
         if name in measures.index:
             tested = measures.loc[name, ["value", "low", "high", "left_out"]]
             row["on test"] = join_interval(*map(float, tested))

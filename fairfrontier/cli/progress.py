@@ -27,8 +27,10 @@ from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.runtime.option import ResultOptions
 
-# Seconds between lines where no terminal redraws a bar.
-QUIET_SECONDS = 30.0
+# Seconds until the first line where no terminal redraws a bar, and between lines.
+FIRST_SECONDS, QUIET_SECONDS = 10.0, 30.0
+# Names of what runs in such a line.
+MOST_NAMES = 2
 Options = TypeVar("Options", bound=ResultOptions)
 
 
@@ -43,7 +45,8 @@ class Bar:
     ) -> None:
         self.console = console or Console(stderr=True)
         self._title = escape_controls(title)
-        self._started = self._written = self.console.get_time()
+        self._started = self.console.get_time()
+        self._written = self._started - max(0.0, QUIET_SECONDS - FIRST_SECONDS)
         self._bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
@@ -76,7 +79,7 @@ class Bar:
             line = f"{self._title}: {amount}, {elapsed:.0f} s"
             if 0.0 < done < 1.0:
                 line += f", about {elapsed * (1.0 - done) / done:.0f} s left"
-            self.console.print(Text(line))
+            self.console.print(Text(line), soft_wrap=True)
 
 
 class FitProgress(Bar):
@@ -89,6 +92,18 @@ class FitProgress(Bar):
         self._count: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self._total = self._done = 0
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        if not self.console.is_terminal:
+            # Stages that count nothing are in the log, too.
+            threading.Thread(target=self._tell, daemon=True).start()
+        return super().__enter__()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(FIRST_SECONDS):
+            with self._lock:
+                self._count_done()
 
     def expect(self, total: int) -> None:
         """Set the number of fits."""
@@ -101,7 +116,10 @@ class FitProgress(Bar):
         return 100.0 if not self._total else 100.0 * self._done / self._total
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         super().__exit__()
+        if self._total:
+            self._count_done(last=True)
         for kind, remark in self._first.items():
             count = self._count[kind]
             times = f", {count} times" if count > 1 else ""
@@ -134,8 +152,15 @@ class FitProgress(Bar):
         with self._lock:
             self._done += 1
             self._bar.update(self._task, completed=self._done)
-            done = self._done / self._total if self._total else 0.0
-            self._log(f"{self._done} of {self._total} fits", done, last=done == 1.0)
+            self._count_done()
+
+    def _count_done(self, *, last: bool = False) -> None:
+        """Write a line on the fits that are done and on what runs, now and then."""
+        running = dict.fromkeys(self._running.values())
+        names = escape_controls(", ".join([*running][:MOST_NAMES]))
+        count = [f"{self._done} of {self._total} fits"] if self._total or self._done else []
+        done = self._done / self._total if self._total else 0.0
+        self._log(", ".join([*count, *([names] if names else [])]), done, last=last)
 
     def _show(self) -> None:
         self._bar.update(self._task, running=escape_controls(", ".join(self._running.values())))

@@ -9,9 +9,11 @@ import logging
 import re
 import shlex
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +124,12 @@ def show(text: str) -> None:
     typer.echo(escape_controls(text))
 
 
+def show_filled(text: str) -> None:
+    """Write a paragraph to standard output, in lines of 80 columns."""
+    for line in textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False):
+        show(line)
+
+
 def say(text: str) -> None:
     """Write a line to standard error."""
     typer.echo(escape_controls(text), err=True)
@@ -148,8 +156,6 @@ NARROWEST, NARROWEST_KEPT = 16, 24
 # Width between two columns, and at the left end.
 GAP, EDGE = 3, 1
 # A space at which text is not wrapped, and an invisible place at which it may be.
-# Numbers from here on are shown with one digit.
-LARGE = 1000.0
 FIXED_SPACE, SOFT_BREAK = "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}"
 
 
@@ -288,23 +294,22 @@ def write_setting(setting: Mapping[str, Any], keys: Collection[str]) -> str:
     return " ".join(f"{key}={_write_value(value)}" for key, value in setting.items() if key in keys)
 
 
-def join_interval(value: float, low: float, high: float, left_out: float = 0) -> str:
+def join_interval(
+    value: float, low: float = nan, high: float = nan, left_out: float = 0, *, digits: int = 3
+) -> str:
     """Return an estimate with its interval, which stays on one line.
 
     And how many groups it leaves out, since they have too few rows.
     """
+    from fairfrontier.report.finding import show_number
+
     few = f", small groups left out: {left_out:.0f}" if left_out else ""
     if value != value:
         return f"not estimable{few}"
-    estimate, least, most = map(write_number, (value, low, high))
+    estimate, least, most = (show_number(each, digits) for each in (value, low, high))
     if low != low and high != high:
         return f"{estimate}{few}"
     return f"{estimate} [{least},{FIXED_SPACE}{most}]{few}"
-
-
-def write_number(value: float) -> str:
-    """Return a number with three digits, and one where it is large, as errors in dollars are."""
-    return f"{value:,.1f}" if abs(value) >= LARGE else f"{value:.3f}"
 
 
 def _write_value(value: Any) -> str:

@@ -106,17 +106,18 @@ class ClusterError(FairfrontierError):
 
 
 # Names that an error lists; difflib takes a second to compare with some ten thousand.
-LISTED, COMPARED = 50, 5_000
+LISTED, COMPARED = 12, 5_000
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "Did you mean 'x'?" if a known name is near to ``word``, else list the known names."""
+    """Return "Did you mean 'x'?" if a known name is near to ``word``, else the nearest ones."""
     names = sorted(map(str, known))
-    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=1, cutoff=0.6)
-    if near:
+    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=LISTED, cutoff=0.0)
+    if near and difflib.get_close_matches(word[:200], near[:1]):
         return f"Did you mean {near[0]!r}?"
-    listed = ", ".join([*names[:LISTED], "…"] if len(names) > LISTED else names)
-    return f"Known are: {listed}." if names else "Nothing is registered there."
+    if len(names) > LISTED:
+        return f"Nearest of {len(names):,} are: {', '.join(near or names[:LISTED])}."
+    return f"Known are: {', '.join(names)}." if names else "Nothing is registered there."
 
 
 def refuse_unknown(

@@ -49,6 +49,10 @@ _CHECKPOINTS = ".ipynb_checkpoints"
 _log = logging.getLogger(__name__)
 
 
+# Locks of this process: that one of its threads waits for another is no news.
+_OWN: set[Path] = set()
+
+
 @contextmanager
 def locking(folder: Path, name: str = LOCK, *, patience: float | None = None) -> Iterator[None]:
     """Let one process at a time be in the block of a folder; others wait, and say so.
@@ -76,12 +80,14 @@ def locking(folder: Path, name: str = LOCK, *, patience: float | None = None) ->
                     f"{folder} is still used by another process after {patience / 60:g} min.",
                     "Run this again when that has ended.",
                 ) from None
-        if not told:
+        if not told and path not in _OWN:
             _log.warning("Waiting for another process, which uses %s.", folder)
             told = True
+    _OWN.add(path)
     try:
         yield
     finally:
+        _OWN.discard(path)
         # Whoever waits for the file that is removed makes another one.
         with suppress(OSError):
             path.unlink()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,21 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     """Return what bounds cost in a study, by the first gap of each attribute, ready for JSON.
 
     ``n_chosen`` and ``n_test`` count the rows of the choice and of test, of which a group needs
-    ``minimum``, None where no gap is asked about; ``trivial`` is the accuracy of the commoner label
-    on the latter, None where it is not known. ``rows`` has for each measure first the best setting
-    without a bound, then those within bounds below its gap: measure, bound, method, setting;
-    ``gap`` and ``objective`` on test rows, each with ``_low`` and ``_high``; ``cost``, by how much
-    the objective is worse than without a bound, with the ends of a 95% interval, paired by row, of
-    one split of classes; ``asks_groups``, whether it looks at the group of a row; and
+    ``minimum``, None where no gap is asked about; ``trivial`` is the accuracy of always answering
+    ``commoner`` on the latter, None where it is not known. ``rows`` has for each measure first the
+    best setting without a bound, then those within bounds below its gap: measure, bound, method,
+    setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and ``_high``; ``cost``, by
+    how much the objective is worse than without a bound, with the ends of a 95% interval, paired by
+    row, of one split of classes; ``asks_groups``, whether it looks at the group of a row; ``most``
+    and ``least``, the groups of the highest and the lowest rate of decisions for ``given``; and
     ``suggested``, of the tightest bound that costs at most .01 on the rows of the choice, or 1% of
     an error in units of a target. ``models`` is from `list_models`.
     """
     study, rows = results.study, results.frontier[KEYS].drop_duplicates()
     objective, fairness = study.frontier.accuracy, study.frontier.fairness
     if not len(rows):
-        return {"n_chosen": 0, "n_test": 0, "minimum": None, "trivial": None, "rows": []}
+        unknown = dict.fromkeys(("minimum", "trivial", "commoner"))
+        return {"n_chosen": 0, "n_test": 0, **unknown, "rows": []}
     fits = results.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
     means, tested = (summarise(results.points, fits, part) for part in (study.select_on, "test"))
     test = tested.set_index([*KEYS, "name"])
@@ -77,6 +79,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
                 row |= {label: value, f"{label}_low": low, f"{label}_high": high}
             row |= {"cost": cost, "cost_low": cost - reach, "cost_high": cost + reach}
             row |= {"asks_groups": bool(asks.get(key, False)), "suggested": False}
+            row |= known.find_ends(measure, test.loc[key, "value"])
             most = CHEAP * (abs(best) if has_units(objective) else 1.0)
             own.append((row, best - score <= most))
         if cheap := [row for row, near in own[1:] if near]:
@@ -88,6 +91,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
         "n_test": shown,
         "minimum": study.minimum if list_gaps(fairness, {*fairness}) else None,
         "trivial": known.trivial,
+        "commoner": known.commoner,
         "rows": [
             {name: None if each != each else each for name, each in row.items()} for row in listed
         ],
@@ -115,6 +119,33 @@ def state_finding(study: str, prices: Mapping[str, Any], objective: str) -> str:
     if chosen["cost"] <= 0:
         return f"{gap} costs nothing"
     return f"{gap} costs {show_points(chosen['cost'], objective)}"
+
+
+def state_gap(row: Mapping[str, Any]) -> str:
+    """Return in a sentence the gap of the best model without a bound, the first of its rows."""
+    measure, gap = row["measure"], row["gap"]
+    if gap is None or gap != gap:
+        return f"Without a limit, {measure} cannot be estimated on test rows."
+    if not row["most"]:
+        return f"Without a limit, {measure} is {show_points(gap, measure)}."
+    return (
+        f"Without a limit, {row['given']} is decided {show_points(gap, measure)} more often for "
+        f"{split_name(measure)[1]} {row['most']} than for {row['least']}."
+    )
+
+
+def state_trivial(prices: Mapping[str, Any], objective: str) -> str:
+    """Return in a sentence how good the commoner answer alone is, where that is known."""
+    if prices["trivial"] is None:
+        return ""
+    told = f"Always answering {prices['commoner']} is right for {prices['trivial']:.1%} of them"
+    alike = f"; {objective} counts classes alike" if objective == "balanced_accuracy" else ""
+    return f"{told}{alike}."
+
+
+def find_scale(values: Iterable[float], name: str) -> float:
+    """Return 100, for points, of a measure whose values are shares; else 1."""
+    return 1.0 if has_units(name) or any(abs(value) > 1 for value in values) else 100.0
 
 
 def state_need(prices: Mapping[str, Any]) -> str:
@@ -166,6 +197,7 @@ class _Decisions:
         self._right: dict[tuple[str, str], np.ndarray] = {}
         self._part = _find_test(results, fits, home)
         self.trivial: float | None = None
+        self.commoner: str | None = None
         if self._part is None:
             return
         weight = np.asarray(self._part.weight, dtype=np.float64)
@@ -173,8 +205,19 @@ class _Decisions:
         self._weight, self._gain = weight / weight.sum(), np.ones(len(weight))
         if results.study.frontier.accuracy == "balanced_accuracy":
             self._gain = weight.sum() / (len(total) * total[self._part.y])
-        else:
-            self.trivial = float(total.max() / total.sum())
+        self.trivial = float(total.max() / total.sum())
+        self.commoner = self._part.classes[int(total.argmax())]
+
+    def find_ends(self, measure: str, values: pd.Series) -> dict[str, str | None]:
+        """Return who is given what most and least often, of a gap of two classes' selection."""
+        ends = dict.fromkeys(("given", "most", "least"))
+        name, group = split_name(measure)
+        start = f"selection_rate:{group}="
+        rates = values[values.index.str.startswith(start)].dropna()
+        if self._part is None or name != "selection_rate_difference" or len(rates) < 2:
+            return ends
+        most, least = (str(at).removeprefix(start) for at in (rates.idxmax(), rates.idxmin()))
+        return {"given": self._part.classes[1], "most": most, "least": least}
 
     def find_reach(self, free: tuple[str, str], key: tuple[str, str]) -> float:
         """Return half the length of the 95% interval of how much worse one is; NaN if unknown."""

@@ -10,7 +10,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -378,7 +378,7 @@ class StudyRun:
         """Return plain facts; see `fairfrontier.choose.select.Study`."""
         return {
             **self.study.describe(self.folder),
-            "fits": len(self.fits),
+            "fits": max(len(self.fits), self.searched.fits if self.searched else 0),
             "trained": len(self.missing) + (self.searched.trained if self.searched else 0),
             "skipped": self.list_skipped(),
             "seconds": round(self.seconds, 3),
@@ -432,12 +432,12 @@ def _run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
         # Only the table knows which there are.
         split = next(iter(list_splits(study.groups))).load(study.home)
         refuse_levels(study.study, split.train.attributes)
+    tried: set[str] = set()
     if study.study.search is not None and study.searched is None:
-        study = _search(study, study.study.search, runner, inputs)
-    earlier = study.searched.fits if study.searched else 0
-    runner.context.observer.expect(earlier + len(study.jobs))
+        study = _search(study, study.study.search, runner, inputs, tried)
+    runner.context.observer.expect(len(tried.union(study.jobs)))
     fits = _submit_fits(study, runner, inputs)
-    _watch_fits(fits, study.jobs, runner)
+    _watch_fits(fits, study.jobs, runner, tried)
     measures = [
         runner.submit("measure", group, label=_name_group(group), after=[fits[name]])
         for group, name in zip(study.groups, study.keys, strict=True)
@@ -465,6 +465,17 @@ def _is_stored(store: Store, fit_key: str) -> bool:
     return store.path(KIND, fit_key).is_dir()
 
 
+# What the other stages are said to do.
+IN_WORDS = {
+    "prepare": "preparing",
+    "metric": "learning",
+    "measure": "measuring",
+    "frontier": "comparing",
+    "compare": "checking",
+    "report": "drawing",
+}
+
+
 class ThreadRunner:
     """Carries the stages out in threads of this process, which may wait for a cluster's workers.
 
@@ -487,18 +498,17 @@ class ThreadRunner:
             self._threads.shutdown(cancel_futures=True)
 
     def submit(
-        self,
-        stage: str,
-        *arguments: Any,
-        label: str,  # noqa: ARG002
-        after: Sequence[Future[Any]] = (),
+        self, stage: str, *arguments: Any, label: str, after: Sequence[Future[Any]] = ()
     ) -> Future[Any]:
         """Carry out a stage; see `Runner.submit`."""
 
         def carry_out() -> Any:
             for future in after:
                 future.result()
-            return self.stages[stage](self.context, *arguments)
+            # A fit is watched by its own name.
+            doing = f"{IN_WORDS[stage]} {label}" if stage in IN_WORDS else ""
+            with self.context.observer.watch(doing) if doing else nullcontext():
+                return self.stages[stage](self.context, *arguments)
 
         if self._threads is not None and stage in ("fit", "measure"):
             return self._threads.submit(carry_out)
@@ -529,23 +539,22 @@ def _prepare(groups: Sequence[FitGroup], runner: Runner, inputs: dict[Any, Any])
 
 
 def _search(
-    study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any]
+    study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any], tried: set[str]
 ) -> StudyRun:
-    """Return the run with the fits of its search in the plan."""
+    """Return the run with the fits of its search in the plan; ``tried`` gets the keys of all."""
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     new: set[str] = set()
-    watched = 0
 
     def evaluate(plans: Sequence[Sequence[Planned]]) -> list[pd.DataFrame | str]:
-        nonlocal watched
         together = replace(study, plan=tuple(itertools.chain(*plans)))
         _prepare(together.groups, runner, inputs)
         new.update(together.missing)
         fits = _submit_fits(together, runner, inputs)
-        watched += len(fits)
+        fresh = [future for name, future in fits.items() if name not in tried]
+        tried.update(fits)
         # As many fits for each trial to come as in this round.
         total = (config.trials or 0) * len(together.groups) // len(plans)
-        runner.context.observer.expect(max(total, watched))
+        runner.context.observer.expect(max(total, len(tried)))
         keys = iter(together.keys)
         measures = [
             [
@@ -554,7 +563,7 @@ def _search(
             ]
             for plan in plans
         ]
-        for _ in runner.as_completed(list(fits.values())):
+        for _ in runner.as_completed(fresh):
             runner.context.observer.advance()
         return [
             collect_trial(together.find_fits(plan, fits), tables)
@@ -570,7 +579,7 @@ def _search(
             fault = f"Every trial of the search failed, the first so: {': '.join(failed[0])}"
         raise ConfigError(fault, "Mend that, or search longer.")
     keep_search(study, search)
-    searched = Searched(outcome.trials, watched, len(new), failed, outcome.absent)
+    searched = Searched(outcome.trials, len(tried), len(new), failed, outcome.absent)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 
 
@@ -600,8 +609,11 @@ def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> 
     return fits
 
 
-def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: Runner) -> None:
+def _watch_fits(
+    fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: Runner, counted: Set[str]
+) -> None:
     """Wait for all fits; raise the first failure with the name of its fit and how many failed."""
+    known = {id(fits[fit_key]) for fit_key in counted & fits.keys()}
     names = {id(future): name_fit(jobs[fit_key]) for fit_key, future in fits.items()}
     failures: list[tuple[str, Exception]] = []
     for future in runner.as_completed(list(fits.values())):
@@ -611,7 +623,8 @@ def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: R
             # A fit that waited for one that failed raises the same error.
             if all(error is not other for _, other in failures):
                 failures.append((names[id(future)], error))
-        runner.context.observer.advance()
+        if id(future) not in known:
+            runner.context.observer.advance()
     if not failures:
         return
     name, first = failures[0]
@@ -670,7 +683,7 @@ def restore_search(study: StudyRun) -> StudyRun:
     tried = replace(study, plan=tuple(search.plan_tried()))
     if not tried.is_known or _list_points(tried) != study.store.peek(SEARCH, entry).get("plan"):
         return study
-    searched = Searched(kept["trials"], 0, 0, (), kept["absent"])
+    searched = Searched(kept["trials"], len(tried.fits), 0, (), kept["absent"])
     plan = (*study.plan, *search.outcome.planned.values())
     restored = replace(study, plan=plan, searched=searched)
     return restored if restored.is_complete else study

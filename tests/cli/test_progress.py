@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -84,6 +85,7 @@ def test_a_log_has_the_time_left_once_there_is_something_to_go_by(monkeypatch):
         "loans: 3 of 8 fits, 9 s, about 15 s left",
         "loans: 4 of 8 fits, 21 s, about 21 s left",
         "loans: 5 of 3 fits, 22 s",
+        "loans: 5 of 3 fits, 22 s",
     ]
 
 
@@ -138,6 +140,16 @@ def test_names_are_neither_markup_nor_commands(terminal):
     assert written.count(shown) >= 3
     for control in ("\x1b]", "\x07", "\u202e"):
         assert control not in written
+
+
+def test_a_log_names_what_takes_long_before_anything_is_counted(monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    console = make(terminal=False)
+    with FitProgress("adult", console) as shown, shown.watch("preparing adult seed 0"):
+        while not console.file.getvalue():
+            time.sleep(0.01)
+    assert console.file.getvalue().startswith("adult: preparing adult seed 0, ")
 
 
 def test_nothing_to_do_is_all_done():

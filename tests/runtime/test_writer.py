@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import StoreError
@@ -337,11 +338,16 @@ def test_a_draft_is_swept_when_its_lock_is_released(tmp_path):
 
 def test_a_folder_that_is_used_is_waited_for_aloud_and_not_forever(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(writer, "QUIET", 0.1)
-    with locking(tmp_path):
+    with FileLock(tmp_path / writer.LOCK):
         with pytest.raises(StoreError, match=f"{tmp_path} is still used by"):
             locking(tmp_path, patience=0.3).__enter__()
         [said] = caplog.messages
         assert said == f"Waiting for another process, which uses {tmp_path}."
+    caplog.clear()
+    # That a process waits for itself is no message.
+    with locking(tmp_path), pytest.raises(StoreError):
+        locking(tmp_path, patience=0.3).__enter__()
+    assert not caplog.messages
     for use in (holding, sharing):
         with use(tmp_path):
             assert list(tmp_path.iterdir())
