@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,7 +164,7 @@ def draw_impact(impact: pd.DataFrame) -> Picture:
                 if highest is not None:
                     axes.vlines(highest, *ends, zorder=1, **HIGHEST)
                     axes.vlines(0.8 * highest, *ends, zorder=1, **FOUR_FIFTHS)
-            axes.set_title(name_measure(rate), **HEADING)
+            axes.set_title(f"{name_measure(rate)}: more is better", **HEADING)
             label_rows(axes, ticks, attributes)
             axes.set_xlim(left=0.0)
         more = f" ({omitted} smaller categories are in impact.csv)" if omitted else ""
@@ -196,12 +197,12 @@ def _draw_category(axes: Axes, row: dict[Any, Any]) -> str:
 def draw_calibration(calibration: pd.DataFrame) -> Picture:
     """Draw the share of positive labels over the mean score of each tenth, by category.
 
-    A panel for each attribute, without their cross, whose lines would be too many; beyond
+    A panel for each attribute, without crosses, whose lines would be too many; beyond
     ``LINES_AT_MOST`` categories the smallest are omitted.
     """
     _, *attributes = dict.fromkeys(calibration["attribute"])
-    if attributes[-1] == "×".join(attributes[:-1]):
-        attributes.pop()
+    crossed = {*map("×".join, combinations(attributes, 2))}
+    attributes = [name for name in attributes if name not in crossed]
     everyone = calibration.loc[calibration["attribute"] == ""]
     probable = everyone["score_low"].min() >= 0 and everyone["score_high"].max() <= 1
     columns = min(2, len(attributes))

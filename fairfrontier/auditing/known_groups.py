@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class KnownFindings(Findings):
     median : float or None
         The median score; None without scores.
     impact : DataFrame
-        `tabulate_impact` for every attribute, and their cross, after the columns measure
+        `tabulate_impact` for every attribute, and the cross of every two, after the columns measure
         (selection_rate or scoring_rate), attribute and level. Levels with fewer rows than the
         minimum are one, here and in ``scores``.
     scores : DataFrame
@@ -458,14 +458,14 @@ def _measure_view(
 
 
 def cross_groups(rows: AuditRows) -> dict[str, Categories]:
-    """Return the categories of each attribute, and of the cross of all of them."""
-    columns = [(rows.codes[:, i], levels) for i, levels in enumerate(rows.attributes.values())]
-    groups: dict[str, tuple[np.ndarray, tuple[tuple[str, ...], ...]]] = {
-        name: (codes, tuple((level,) for level in levels))
-        for name, (codes, levels) in zip(rows.attributes, columns, strict=True)
+    """Return the categories of each attribute, and of the cross of every two."""
+    own = {
+        name: (rows.codes[:, i], levels) for i, (name, levels) in enumerate(rows.attributes.items())
     }
-    if len(columns) > 1:
-        groups["×".join(rows.attributes)] = cross(columns)
+    groups = {
+        name: (codes, tuple((level,) for level in levels)) for name, (codes, levels) in own.items()
+    }
+    groups |= {"×".join(names): cross([own[n] for n in names]) for names in combinations(own, 2)}
     for name, (_, levels) in groups.items():
         if len(levels) > LEVELS_AT_MOST:
             raise DataError(

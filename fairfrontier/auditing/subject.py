@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -293,8 +294,8 @@ class Outline:
 
     @property
     def attributes(self) -> list[str]:
-        """The names of the attributes, and of their cross where there are several."""
-        return [*self.groups, *(["×".join(self.groups)] if len(self.groups) > 1 else [])]
+        """The names of the attributes, and of the cross of every two."""
+        return [*self.groups, *map("×".join, combinations(self.groups, 2))]
 
 
 def outline(config: AuditConfig) -> Outline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -60,8 +61,17 @@ ATTRIBUTES_AT_MOST, LIMITS_AT_MOST = 3, 3
 WIDTH, SHORT = 80, 9
 # Decisions that are counted in the last line.
 KINDS_AT_MOST = 6
+# Categories that the terminal shows of each of several crosses.
+CELLS_AT_MOST = 5
 # What the terminal shows of an audited regression.
 ERRORS = ("mae", "rmse", "mean_residual_difference", "mae_ratio", "kolmogorov_smirnov")
+# The key of an audit's tables.
+TERMS = (
+    "{above}ratio: {measure} over the highest one, < 4/5 by less than four fifths, (few) of fewer "
+    "than 30 persons. SD: standard deviations from the highest, from -2 on beyond chance. "
+    "shortfall: persons fewer than if both had one rate."
+)
+ABOVE = "scoring_rate: share that scores above the median. "
 # The exit code where a limit is exceeded.
 LIMIT_EXCEEDED = 4
 DAY = 86_400.0
@@ -340,6 +350,7 @@ def show_choice(summary: dict[str, Any]) -> None:
             f"Its rule looks at {', '.join(needed)} of every row, which the law may forbid: the "
             "card says where."
         )
+    show("The study's table has the rows that it was trained on: of fresh ones an audit tells more.")
     show(f"Bundle and card: {summary['folder']}. Next:")
     for name, command in summary["commands"].items():
         if name not in ("run", "select"):
@@ -560,17 +571,25 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     # Scoring rates of what was decided, too, are in the files.
     measure = summary["impact"][0]["measure"]
     selected = f" of {chosen}" if (chosen := summary["subject"].get("selected")) else ""
-    for attribute in summary["attributes"]:
+    names = summary["attributes"]
+    crossed = {*map("×".join, itertools.combinations(names, 2))}
+    for attribute in names:
         table = [
-            _describe(row)
+            row
             for row in summary["impact"]
             if (row["measure"], row["attribute"]) == (measure, attribute)
         ]
-        title = f"{summary['name']}: {measure}{selected} by {attribute}, {counts['rows']:,} rows"
-        shown = pd.DataFrame(table[:ROWS_AT_MOST])
+        most = ROWS_AT_MOST
+        if attribute in crossed and len(names) > ATTRIBUTES_AT_MOST:
+            # Of several crosses those whose ratios are lowest.
+            most = CELLS_AT_MOST
+            table.sort(key=lambda row: (row["status"] != "compared", row["ratio"] or 0))
+        title = f"{summary['name']}: {measure}{selected} by {attribute}; more is better"
+        shown = pd.DataFrame(map(_describe, table[:most]))
         print_table(title, shown, keep=("category", "n", "rate", "ratio"), complete=complete)
-        if len(table) > ROWS_AT_MOST:
-            show(f"and {len(table) - ROWS_AT_MOST} more: {complete}")
+        if len(table) > most:
+            show(f"and {len(table) - most} more: {complete}")
+    show_filled(TERMS.format(measure=measure, above=ABOVE * (measure == "scoring_rate")))
     errors = [
         {"measure": f"{row['measure']}:{row['group']}".removesuffix(":")}
         | {"value": join_interval(row["value"], row["low"], row["high"], row["left_out"])}
@@ -599,7 +618,8 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     if refused := sum(summary["subject"].get("refused", {}).values()):
         show(f"{refused:,} further rows were refused, and are in no rate.")
     show(
-        f"{counts['compared']} of {counts['categories']} categories compared, "
+        f"{counts['compared']} of {counts['categories']} categories of {counts['rows']:,} rows "
+        "compared, "
         f"{counts['below_four_fifths']} below four fifths. Report: {folder / 'report.html'}"
     )
     _judge(summary["limits"])

@@ -60,6 +60,19 @@ def test_rates_of_categories_and_of_their_cross_are_counted(frame, tmp_path):
         assert (table["status"] == "unknown").tolist() == (~known).tolist()
 
 
+def test_of_three_attributes_every_two_are_crossed(frame, tmp_path):
+    third = frame.assign(born=np.where(frame.index % 2, "odd", "even"))
+    asked = {**DECIDED, "groups": ("sex", "race", "born")}
+    found = audit(third, tmp_path, **asked)
+    crosses = ["sex×race", "sex×born", "race×born"]
+    assert [*found.impact["attribute"].unique()] == ["sex", "race", "born", *crosses]
+    pair = audit(frame, tmp_path, **DECIDED).impact
+    pd.testing.assert_frame_equal(
+        pick(found.impact, attribute="sex×race").reset_index(drop=True),
+        pick(pair, attribute="sex×race").reset_index(drop=True),
+    )
+
+
 def test_scoring_rates_are_shares_above_the_median(frame, tmp_path):
     found = audit(frame, tmp_path, **SCORED)
     assert set(found.impact["measure"]) == {"scoring_rate"}
