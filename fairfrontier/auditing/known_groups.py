@@ -462,7 +462,7 @@ def cross_groups(rows: AuditRows) -> dict[str, Categories]:
     own = {
         name: (rows.codes[:, i], levels) for i, (name, levels) in enumerate(rows.attributes.items())
     }
-    groups = {
+    groups: dict[str, tuple[np.ndarray, tuple[tuple[str, ...], ...]]] = {
         name: (codes, tuple((level,) for level in levels)) for name, (codes, levels) in own.items()
     }
     groups |= {"×".join(names): cross([own[n] for n in names]) for names in combinations(own, 2)}

@@ -350,7 +350,7 @@ def show_choice(summary: dict[str, Any]) -> None:
             f"Its rule looks at {', '.join(needed)} of every row, which the law may forbid: the "
             "card says where."
         )
-    show("The study's table has the rows that it was trained on: of fresh ones an audit tells more.")
+    show("Most rows of the study's table trained it: an audit of fresh ones tells more.")
     show(f"Bundle and card: {summary['folder']}. Next:")
     for name, command in summary["commands"].items():
         if name not in ("run", "select"):
