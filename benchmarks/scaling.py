@@ -145,7 +145,7 @@ def measure_trees(
 
     def fit(X: Any, y: Any, groups: Any, client: Client | None) -> FairRegression:
         model = FairRegression(
-            learner="xgboost", oracle="ls", budget=0.05, iterations=2, schedule="theory",
+            learner="xgboost", oracle="ls", budget=0.05, iterations=2,
             n_estimators=50, max_depth=6, n_jobs=threads,
         )  # fmt: skip
         return model.fit(X, y, sensitive_features=groups, client=client)

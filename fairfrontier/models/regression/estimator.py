@@ -54,7 +54,7 @@ from fairfrontier.models.regression.problem import (
     solve_bounded_loss,
     solve_parity,
 )
-from fairfrontier.models.regression.saddle import Progress, Schedule
+from fairfrontier.models.regression.saddle import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.cluster.executor import Block, Rows, fit_rows
@@ -387,9 +387,6 @@ class Reduction(MixtureEstimator):
         Cap on the iterations, of two oracle calls each.
     inflation : float
         C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a).
-    schedule : {"adaptive", "theory"}
-        Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's, which
-        needs far more iterations.
     rounded : bool
         Whether predictions are the points at which the grid's levels were judged, (k + ½)/N, to
         which alone the parity guarantee applies. No effect on bounded group loss.
@@ -458,6 +455,8 @@ class Reduction(MixtureEstimator):
     # Rounding to levels can turn a difference in the last digits into another best response.
     weights_are_counts: ClassVar[bool] = False
     takes_blocks: ClassVar[bool] = True
+    # Of the paper's steps, which needed far more iterations.
+    retired: ClassVar[frozenset[str]] = frozenset({"schedule"})
     paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
     example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
     state_arrays: ClassVar[tuple[str, ...]] = (
@@ -483,7 +482,6 @@ class Reduction(MixtureEstimator):
     tolerance: float | None = None
     iterations: int = 50
     inflation: float = 0.0
-    schedule: Schedule = "adaptive"
     rounded: bool = True
     variant: Variant = "paper"
     label_range: Sequence[float] | None = None
@@ -506,7 +504,6 @@ class Reduction(MixtureEstimator):
             self.oracle != "envelope" or (slopes and parity),
             "ls or lr: envelope is for statistical parity of linear functions and XGBoost",
         )
-        self.require("schedule", self.schedule in ("adaptive", "theory"), "adaptive or theory")
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         budgets = np.atleast_1d(np.asarray(self.budget))
         numbers = budgets.size > 0 and budgets.dtype.kind in "iuf"
@@ -627,7 +624,7 @@ class Reduction(MixtureEstimator):
                 f"{int(levels.max())}.",
                 "Give one budget for each group, or one for all.",
             )
-        names = ("radius", "tolerance", "iterations", "inflation", "schedule")
+        names = ("radius", "tolerance", "iterations", "inflation")
         return {
             **{name: getattr(self, name) for name in names},
             "loss": self.resolved_loss,

@@ -25,14 +25,7 @@ from fairfrontier.models.regression.grid import (
 from fairfrontier.models.regression.loss import Loss
 from fairfrontier.models.regression.oracle import Costs, Oracle
 from fairfrontier.models.regression.predictor import ConstantPredictor, Predictor
-from fairfrontier.models.regression.saddle import (
-    Column,
-    Progress,
-    SaddleProblem,
-    Schedule,
-    mix,
-    solve_saddle,
-)
+from fairfrontier.models.regression.saddle import Column, Progress, SaddleProblem, mix, solve_saddle
 from fairfrontier.runtime.cluster.executor import Block, Rows
 from fairfrontier.runtime.errors import DataError
 
@@ -52,8 +45,6 @@ class ConstrainedProblem:
         B and ν.
     iterations : int
         Cap.
-    schedule : {"adaptive", "theory"}
-        See ``SaddleProblem``.
     """
 
     rows: Rows
@@ -62,7 +53,6 @@ class ConstrainedProblem:
     radius: float
     tolerance: float
     iterations: int
-    schedule: Schedule
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,8 +116,7 @@ def choose_tolerance(losses: np.ndarray, weight: np.ndarray) -> float:
 class ParityProblem(ConstrainedProblem):
     """min_Q Ê[ℓ_α(Y, f(X))]  s.t.  |P̂[f ≥ z | A = a] − P̂[f ≥ z]| ≤ ε_a for all a and z ∈ Z.
 
-    Rows have the column ``cell``, a_i · n_labels + ỹ_i. The rate of the schedule ``theory`` is
-    ν / (8B).
+    Rows have the column ``cell``, a_i · n_labels + ỹ_i.
 
     Attributes
     ----------
@@ -182,7 +171,6 @@ def build_parity(
     tolerance: float | None = None,
     iterations: int = 50,
     inflation: float = 0.0,
-    schedule: Schedule = "adaptive",
 ) -> ParityProblem:
     """Make the problem of rows, given their labels in [0, 1] and group codes 0, …, n_groups − 1.
 
@@ -204,7 +192,6 @@ def build_parity(
         radius=1.0 / max(least, 0.01) if radius is None else radius,
         tolerance=tolerance,
         iterations=iterations,
-        schedule=schedule,
     )
 
 
@@ -244,10 +231,8 @@ def solve_parity(
         bound,
         problem.radius,
         respond,
-        problem.tolerance / (8.0 * problem.radius),
         problem.tolerance,
         problem.iterations,
-        problem.schedule,
         oracle.exact,
         paired=True,
     )
@@ -284,7 +269,7 @@ CONSTANTS = np.linspace(0.0, 1.0, 21)
 class BoundedLossProblem(ConstrainedProblem):
     """min_Q Ê[ℓ(Y, f(X))]  s.t.  Ê[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a.
 
-    Rows have the column ``y``, labels in [0, 1]. The rate of the schedule ``theory`` is ν / (2B).
+    Rows have the column ``y``, labels in [0, 1].
     """
 
     loss: Loss
@@ -313,7 +298,6 @@ def build_bounded_loss(
     tolerance: float | None = None,
     iterations: int = 50,
     inflation: float = 0.0,
-    schedule: Schedule = "adaptive",
 ) -> BoundedLossProblem:
     """Make the problem of rows, given their labels in [0, 1]; arguments as for ``build_parity``.
 
@@ -331,7 +315,6 @@ def build_bounded_loss(
         radius=100.0 / min(max(least, 1e-3), 1.0) if radius is None else radius,
         tolerance=tolerance,
         iterations=iterations,
-        schedule=schedule,
     )
 
 
@@ -367,10 +350,8 @@ def solve_bounded_loss(
         problem.budget,
         problem.radius,
         lambda multiplier: judge(1.0 + multiplier / problem.share),
-        problem.tolerance / (2.0 * problem.radius),
         problem.tolerance,
         problem.iterations,
-        problem.schedule,
         oracle.exact,
     )
     result = solve_saddle(game, single, progress)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import log, sqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
 
-Schedule = Literal["theory", "adaptive"]
 Progress = Callable[[int, int], None]
 
-# Sum of the multipliers at which the adaptive schedule starts: useful ones are rarely above 1,
-# while B may be 100, and heuristic oracles answer huge multipliers with useless predictors.
+# Sum of the multipliers at the start: useful ones are rarely above 1, while B may be 100, and
+# heuristic oracles answer huge multipliers with useless predictors.
 START = 0.1
 # Weights of the programme below this are zero to its tolerance.
 NEGLIGIBLE = 1e-9
@@ -41,19 +40,12 @@ class SaddleProblem:
         B > 0.
     respond : callable
         From λ to a predictor that (nearly) minimises loss(f) + λᵀ g(f).
-    rate : float
-        Step of the ``theory`` schedule, ν / (2ρ²B) where |g − b| ≤ ρ.
     tolerance : float
         ν: the game ends when neither player can gain more.
     iterations : int
         Cap.
-    schedule : {"theory", "adaptive"}
-        ``theory``: multipliers start equal, with the constant step. ``adaptive`` (ours): they start
-        near 0, the t-th step is sqrt(log(1/π) / t) / max |g(f_1) − b| with π the share of a
-        multiplier at the start, and in every iteration the programme over all predictors seen is
-        solved, whose multipliers are queried too.
     exact : bool
-        Whether responses are best ones. If not, ``adaptive`` queries the mean of the programme's
+        Whether responses are best ones. If not, what is queried is the mean of the programme's
         multipliers, which have few large entries, and those of the gradient steps.
     paired : bool
         Whether the second half of g is the first half negated, as with |γ| ≤ ε: then multipliers
@@ -63,10 +55,8 @@ class SaddleProblem:
     bound: np.ndarray
     radius: float
     respond: Callable[[np.ndarray], Column]
-    rate: float
     tolerance: float
     iterations: int
-    schedule: Schedule = "adaptive"
     exact: bool = True
     paired: bool = False
 
@@ -174,13 +164,6 @@ class _Play:
     def _same(column: Column, other: Column) -> bool:
         return column.loss == other.loss and np.array_equal(column.constraint, other.constraint)
 
-    def lagrangian(self, loss: float, constraint: np.ndarray, multiplier: np.ndarray) -> float:
-        return loss + float((constraint - self.problem.bound) @ multiplier)
-
-    def upper(self, loss: float, constraint: np.ndarray) -> float:
-        excess = max(0.0, float(np.max(constraint - self.problem.bound)))
-        return loss + self.problem.radius * excess
-
     @property
     def losses(self) -> np.ndarray:
         return np.array([column.loss for column in self.columns])
@@ -198,17 +181,20 @@ def solve_saddle(
 ) -> SaddleResult:
     """Play until neither side gains more than the tolerance, then mix all predictors seen.
 
-    λ_t = B exp(θ_t) / (1 + Σ exp(θ_t)),  f_t = best response to λ_t,  θ_{t+1} = θ_t + η(g(f_t) − b)
+    λ_t = B exp(θ_t) / (1 + Σ exp(θ_t)),  f_t = best response to λ_t,
+    θ_{t+1} = θ_t + η (g(f_t) − b) / √t
+
+    Ours are a start near 0, the step η = sqrt(log(1/π)) / max |g(f_1) − b| with π the share of a
+    multiplier at the start, and that in every iteration the programme over all predictors seen is
+    solved, whose multipliers are queried too: the paper's constant step needs far more iterations.
 
     ``seen`` are predictors on the same rows that the mixture may use. ``progress`` is called with
     (iterations done, iterations), at the end with (iterations, iterations).
 
     Notes
     -----
-    Two best responses an iteration: to λ_t, and to the mean multipliers (``theory``) or to those of
-    the programme (``adaptive``). Under ``theory`` with exact responses it ends within
-    4ρ²B² log(n_constraints + 1) / ν² iterations. With responses that are not exact the lower bound
-    is taken over the predictors seen, and nothing is guaranteed.
+    Two best responses an iteration: to λ_t and to the multipliers of the programme. With responses
+    that are not exact the lower bound is taken over the predictors seen, and nothing is guaranteed.
 
     References
     ----------
@@ -217,50 +203,29 @@ def solve_saddle(
     classification. ICML 2018, theorem 1.
     """
     play = _Play(problem, list(seen))
-    adaptive = problem.schedule == "adaptive"
     size = problem.bound.size
-    share = min(START / problem.radius, 0.5) if adaptive else size / (size + 1)
+    share = min(START / problem.radius, 0.5)
     theta = np.full(size, log(share / (1.0 - share) / size))
-    rate = problem.rate
-    mean_loss, mean_constraint = 0.0, np.zeros_like(theta)
-    mean_multiplier = np.zeros_like(theta)
-    converged, done = False, 0
-    for step in range(problem.iterations):
-        multiplier = problem.radius * _softmax(theta)
-        if adaptive:
-            multiplier = _cancel(problem, multiplier)
-        column = play.respond(multiplier)
-        gain = column.constraint - problem.bound
-        if adaptive and step == 0:
+    rate, converged, done = 0.0, False, 0
+    while done < problem.iterations:
+        multiplier = _cancel(problem, problem.radius * _softmax(theta))
+        gain = play.respond(multiplier).constraint - problem.bound
+        if not done:
             rate = sqrt(log(size / share)) / max(float(np.max(np.abs(gain))), 1e-6)
-        done = step + 1
-        if adaptive:
-            mixture = play.mix()
-            second = mixture.multiplier
-            if not problem.exact:
-                second = _cancel(problem, (second + multiplier) / 2.0)
-            play.respond(second)
-            gap = mixture.value - play.lower
-            # What a heuristic oracle could not improve may still break the bounds.
-            excess = 0.0 if problem.exact else mixture.value - mixture.loss
-            converged = max(gap, excess) <= problem.tolerance
-        else:
-            mean_loss += (column.loss - mean_loss) / done
-            mean_constraint += (column.constraint - mean_constraint) / done
-            mean_multiplier = mean_multiplier + (multiplier - mean_multiplier) / done
-            value = play.lagrangian(mean_loss, mean_constraint, mean_multiplier)
-            play.respond(mean_multiplier)
-            response = min(
-                play.lagrangian(other.loss, other.constraint, mean_multiplier)
-                for other in play.columns
-            )
-            gap = max(play.upper(mean_loss, mean_constraint) - value, value - response)
-            converged = gap <= problem.tolerance
-        if progress and not converged:
-            progress(done, problem.iterations)
+        done += 1
+        mixture = play.mix()
+        second = mixture.multiplier
+        if not problem.exact:
+            second = _cancel(problem, (second + multiplier) / 2.0)
+        play.respond(second)
+        # What a heuristic oracle could not improve may still break the bounds.
+        excess = 0.0 if problem.exact else mixture.value - mixture.loss
+        converged = max(mixture.value - play.lower, excess) <= problem.tolerance
         if converged:
             break
-        theta = theta + gain * (rate / sqrt(done) if adaptive else rate)
+        if progress:
+            progress(done, problem.iterations)
+        theta = theta + gain * (rate / sqrt(done))
     if progress:
         progress(problem.iterations, problem.iterations)
     return _conclude(play, done, converged)

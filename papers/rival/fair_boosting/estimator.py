@@ -19,12 +19,12 @@ from fairfrontier.models.individual.budro.geometry import build_geometry
 from fairfrontier.models.individual.budro.round import check_rows
 from fairfrontier.models.individual.budro.search import count_operations
 from fairfrontier.models.individual.budro.solver import HISTORY, WorstCases, check_transport
-from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS, Setting
+from fairfrontier.models.individual.budro.transport import SOLVERS, Setting
 from fairfrontier.models.persistence import State, read_state, restoring, write_state
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import check_stopping, watch
 from fairfrontier.models.tree.boosting import PositiveWeight, positive_weight
-from fairfrontier.prepare.split import Part, Split
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.registry import Registry
@@ -176,13 +176,6 @@ class FairBoosting(Classifier):
                 f"The learner {self.learner!r} of {self.name!r} takes no weights.",
                 "Choose order: 1, or a learner whose fit takes sample_weight.",
             )
-
-    def supports(self, split: Split) -> str | None:
-        """Return why this method cannot be trained on ``split``, or None when it can."""
-        rows = len(split.train.y)
-        if self.solver == "linear_program" and rows > LARGEST:
-            return f"The linear programme of fair_boosting takes {LARGEST} rows, not {rows}."
-        return super().supports(split)
 
     def fit(
         self,

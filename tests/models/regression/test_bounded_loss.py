@@ -133,7 +133,7 @@ def test_a_bound_may_be_missed_by_the_slack_and_no_more(times, feasible):
         assert (result.group_value <= result.reachable + 1e-9).all()
 
 
-def test_defaults_are_those_of_the_paper(monkeypatch):
+def test_defaults_are_those_of_the_paper():
     assert pose([0.5, 0.02], radius=None)[2].radius == pytest.approx(100 / 0.02)
     assert pose(0.0, radius=None)[2].radius == pytest.approx(1e5)
     _, y, problem, _ = pose(0.1, tolerance=None)
@@ -143,17 +143,6 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
     spread = share @ (constants[:, mean.argmin()] - mean.min()) ** 2
     # Weights lie between .5 and 1.5, so that they add up to about as many as there are rows.
     assert problem.tolerance == pytest.approx(0.5 * np.sqrt(spread / 200), rel=0.05)
-    asked = []
-
-    def note(game, *_):
-        asked.append(game.rate)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fairfrontier.models.regression.problem.solve_saddle", note)
-    _, _, problem, oracle = pose(0.1, tolerance=0.02, radius=5.0)
-    with pytest.raises(KeyboardInterrupt):
-        solve_bounded_loss(problem, oracle)
-    assert asked == [pytest.approx(0.02 / (2 * 5.0))]
 
 
 def test_predictions_count_as_clipped():

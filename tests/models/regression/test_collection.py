@@ -100,7 +100,7 @@ def assert_same(local, spread, X):
 @pytest.mark.parametrize(
     ("parameters", "to"),
     [
-        ({"schedule": "theory"}, None),
+        ({}, None),
         ({"oracle": "lr", "variant": "authors", "iterations": 2}, None),
         ({"oracle": "ls", "loss": "absolute", "inflation": 0.1}, classes),
         ({"iterations": 2}, classes),
@@ -236,7 +236,7 @@ class Loss:
 def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
     X, y, groups, weight = draw()
     # Without convergence there is progress to tell.
-    model = FairRegression(**SMALL, schedule="theory")
+    model = FairRegression(**{**SMALL, "tolerance": 1e-12})
     local = clone(model).fit(X, y, sensitive_features=groups, sample_weight=weight)
     with open_threads(4) as client:
 

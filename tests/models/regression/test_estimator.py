@@ -127,7 +127,6 @@ def test_budgets_belong_to_codes():
         {"inflation": -1.0},
         {"label_range": [1.0]},
         {"variant": "other"},
-        {"schedule": "other"},
         {"loss": "sqare"},
         {"learner": "forest"},
     ],

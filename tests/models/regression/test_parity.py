@@ -48,19 +48,8 @@ def test_gap_bounds_the_distance_to_the_best_mixture(budget, loss):
     assert np.abs(result.multiplier).sum() <= problem.radius * (1 + 1e-9)
 
 
-def test_theory_schedule_keeps_its_promises():
-    problem, oracle = small(1, 0.1, schedule="theory", radius=1.0, tolerance=0.12, iterations=3000)
-    result = solve_parity(problem, oracle)
-    nu, radius = problem.tolerance, problem.radius
-    cap = 16 * radius**2 * np.log(2 * 2 * problem.n_grid + 1) / nu**2
-    assert result.converged
-    assert 1 < result.iterations <= cap
-    assert result.loss <= solve_over_all(problem, oracle) + 2 * nu
-    assert result.group_value.max() <= 0.1 + (2 + 2 * nu) / radius
-
-
 def test_gap_is_reported_before_convergence_too():
-    problem, oracle = small(2, 0.02, iterations=1, schedule="theory", radius=2.0, tolerance=1e-6)
+    problem, oracle = small(2, 0.02, iterations=1, radius=2.0, tolerance=1e-6)
     result = solve_parity(problem, oracle)
     best = solve_over_all(problem, oracle)
     excess = max(0.0, (result.group_value - problem.budget).max())
@@ -187,20 +176,6 @@ def test_defaults_are_those_of_the_paper():
     assert small_budget.tolerance == pytest.approx(0.5 * np.sqrt(spread / weight.sum()))
     assert read(small_budget, "share").sum() == pytest.approx(1)
     assert len(y) == 24
-
-
-def test_steps_of_the_theory_are_those_of_the_paper(monkeypatch):
-    asked = []
-
-    def note(game, *_):
-        asked.append(game.rate)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fairfrontier.models.regression.problem.solve_saddle", note)
-    problem, oracle = small(0, 0.1, tolerance=0.02, radius=5.0)
-    with pytest.raises(KeyboardInterrupt):
-        solve_parity(problem, oracle)
-    assert asked == [pytest.approx(0.02 / (8 * 5.0))]
 
 
 @pytest.mark.parametrize("budget", [0.05, [0.02, 0.3]])

@@ -33,7 +33,7 @@ def play(seed, **changes):
         best = int(np.argmin(loss + constraint @ multiplier))
         return Column(float(loss[best]), constraint[best], best)
 
-    parameters = {"radius": 20.0, "rate": 0.01, "tolerance": 1e-6, "iterations": 400, **changes}
+    parameters = {"radius": 20.0, "tolerance": 1e-6, "iterations": 400, **changes}
     problem = SaddleProblem(bound, respond=respond, **parameters)
     exact = linprog(loss, A_ub=constraint.T, b_ub=bound, A_eq=np.ones((1, 30)), b_eq=[1.0])
     return problem, solve_saddle(problem), exact.fun
@@ -50,24 +50,13 @@ def test_the_game_finds_the_best_of_all_mixtures(seed):
     assert len(result.columns) == result.weight.size <= 6
 
 
-@pytest.mark.parametrize("schedule", ["adaptive", "theory"])
-def test_bounds_hold_wherever_the_game_stops(schedule):
-    problem, result, best = play(0, iterations=3, schedule=schedule)
+def test_bounds_hold_wherever_the_game_stops():
+    problem, result, best = play(0, iterations=3)
     assert not result.converged
     assert result.lower <= best + 1e-9 <= result.upper + 2e-9
     assert result.gap == pytest.approx(result.upper - result.lower)
     assert result.iterations == 3
     assert result.multiplier.sum() <= problem.radius
-
-
-def test_the_theory_converges_at_its_own_rate():
-    problem, result, best = play(
-        1, schedule="theory", radius=1.0, tolerance=0.05, rate=0.05 / 2, iterations=5000
-    )
-    assert result.converged
-    excess = max(0.0, (result.constraint - problem.bound).max())
-    assert result.loss + excess <= best + 2 * 0.05
-    assert result.iterations <= 4 * np.log(6) / 0.05**2
 
 
 def test_bounds_of_a_careless_oracle_are_taken_back():
@@ -80,7 +69,7 @@ def test_bounds_of_a_careless_oracle_are_taken_back():
         return Column(float(loss[k]), constraint[k], k)
 
     problem = SaddleProblem(
-        np.full(5, 0.02), 20.0, respond, rate=0.01, tolerance=1e-9, iterations=60, exact=False
+        np.full(5, 0.02), 20.0, respond, tolerance=1e-9, iterations=60, exact=False
     )
     result = solve_saddle(problem)
     among = [each.predictor for each in result.seen]
@@ -91,19 +80,11 @@ def test_bounds_of_a_careless_oracle_are_taken_back():
     assert result.lower == pytest.approx(values.min(), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "exact", "paired"),
-    [
-        ("theory", True, False),
-        ("adaptive", True, False),
-        ("adaptive", False, False),
-        ("adaptive", False, True),
-    ],
-)
-def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
+@pytest.mark.parametrize(("exact", "paired"), [(True, False), (False, False), (False, True)])
+def test_multipliers_are_those_of_the_formulas(exact, paired):
     loss, constraint = draw(3, n_constraints=3)
     constraint = np.hstack([constraint, -constraint])
-    bound, radius, rate = np.linspace(0.01, 0.06, 6), 20.0, 0.3
+    bound, radius, rate = np.linspace(0.01, 0.06, 6), 20.0, 0.0
     asked, answered = [], []
 
     def respond(multiplier):
@@ -111,12 +92,9 @@ def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
         answered.append(int(np.argmin(loss + constraint @ multiplier)))
         return Column(float(loss[answered[-1]]), constraint[answered[-1]], None)
 
-    solve_saddle(
-        SaddleProblem(bound, radius, respond, rate, 1e-12, 6, schedule, exact, paired=paired)
-    )
-    adaptive = schedule == "adaptive"
-    # Together the multipliers start at .1, or at B · 6/7.
-    share = 0.1 / radius if adaptive else 6 / 7
+    solve_saddle(SaddleProblem(bound, radius, respond, 1e-12, 6, exact, paired=paired))
+    # Together the multipliers start at .1.
+    share = 0.1 / radius
     theta = np.full(6, np.log(share / (1 - share) / 6))
     played = []
     for step in range(len(asked) // 2):
@@ -127,20 +105,16 @@ def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
         np.testing.assert_allclose(asked[2 * step], multiplier, atol=1e-10)
         played.append(multiplier)
         gain = constraint[answered[2 * step]] - bound
-        if adaptive:
-            known = list(dict.fromkeys(answered[: 2 * step + 1]))
-            aim = mix(loss[known], constraint[known], bound, radius).multiplier
-            if not exact:
-                aim = (aim + multiplier) / 2
-            if paired:
-                aim = np.append(np.maximum(aim[:3] - aim[3:], 0), np.maximum(aim[3:] - aim[:3], 0))
-            np.testing.assert_allclose(asked[2 * step + 1], aim, atol=1e-10)
-            if step == 0:
-                rate = np.sqrt(np.log(6 / share)) / np.abs(gain).max()
-            theta = theta + gain * rate / np.sqrt(step + 1)
-        else:
-            np.testing.assert_allclose(asked[2 * step + 1], np.mean(played, axis=0), atol=1e-10)
-            theta = theta + gain * rate
+        known = list(dict.fromkeys(answered[: 2 * step + 1]))
+        aim = mix(loss[known], constraint[known], bound, radius).multiplier
+        if not exact:
+            aim = (aim + multiplier) / 2
+        if paired:
+            aim = np.append(np.maximum(aim[:3] - aim[3:], 0), np.maximum(aim[3:] - aim[:3], 0))
+        np.testing.assert_allclose(asked[2 * step + 1], aim, atol=1e-10)
+        if step == 0:
+            rate = np.sqrt(np.log(6 / share)) / np.abs(gain).max()
+        theta = theta + gain * rate / np.sqrt(step + 1)
     assert len(played) >= 2
     assert max(each.sum() for each in asked) <= radius * (1 + 1e-9)
 
@@ -148,7 +122,7 @@ def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
 def test_an_oracle_that_cannot_keep_the_bounds_does_not_converge():
     column = Column(0.3, np.array([0.2, -0.1]), None)
     problem = SaddleProblem(
-        np.array([0.05, 0.05]), 10.0, lambda _: column, 0.1, 1e-3, iterations=40, exact=False
+        np.array([0.05, 0.05]), 10.0, lambda _: column, 1e-3, iterations=40, exact=False
     )
     result = solve_saddle(problem)
     # No answer of the oracle's is better, and none is within the bounds.
@@ -167,7 +141,7 @@ def test_the_upper_bound_counts_what_the_mixture_exceeds(iterations):
         best = int(np.argmin(loss + constraint @ multiplier))
         return Column(float(loss[best]), constraint[best], None)
 
-    result = solve_saddle(SaddleProblem(bound, 3.0, respond, 0.01, 1e-6, iterations))
+    result = solve_saddle(SaddleProblem(bound, 3.0, respond, 1e-6, iterations))
     excess = (result.constraint - bound).max()
     assert excess > 0.1
     assert result.upper == pytest.approx(result.loss + 3.0 * excess)

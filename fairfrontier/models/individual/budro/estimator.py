@@ -20,7 +20,7 @@ from fairfrontier.models.individual.budro.round import (
     embed,
 )
 from fairfrontier.models.individual.budro.solver import check_transport
-from fairfrontier.models.individual.budro.transport import LARGEST, SOLVERS
+from fairfrontier.models.individual.budro.transport import SOLVERS
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.models.stopping import Watch, check_stopping, watch
@@ -63,10 +63,10 @@ class BuDRO(Classifier):
         Without a ``budget``, ε over the mean fair distance E d(X, X') of two training rows drawn at
         random. What it costs depends on the table: .0003 is much on COMPAS, .01 little on Adult.
     solver : str
-        ``exact`` meets the budget in every round, to ``tolerance``; ``linear_program`` is for 200
-        rows at most. The package of the papers adds ``sgd``, the paper's stochastic steps on the
-        dual, restarted from ``dual_start`` in every round, and ``sinkhorn`` and ``sinkhorn_sgd``,
-        the root and the steps with entropy, whose weights do not depend on how ties are broken.
+        ``exact`` meets the budget in every round, to ``tolerance``. The package of the papers adds
+        ``sgd``, the paper's stochastic steps on the dual, restarted from ``dual_start`` in every
+        round, and ``sinkhorn`` and ``sinkhorn_sgd``, the root and the steps with entropy, whose
+        weights do not depend on how ties are broken.
     tolerance : float
         Duality gap of ``exact``, and of ``sinkhorn``'s entropic problem, relative to what moving
         rows gains.
@@ -201,8 +201,8 @@ class BuDRO(Classifier):
         Raises
         ------
         ConfigError
-            For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
-            there are more than two classes, or more rows than the linear programme takes.
+            For a budget below 0, a solver or variant that does not exist, and a factor on class 1
+            where there are more than two classes.
         DataError
             For arrays of different lengths, invalid labels, embedded rows that are
             not finite, and where no row has a weight above 0.
@@ -241,8 +241,6 @@ class BuDRO(Classifier):
 
     def needs_all_rows(self, n_samples: int, n_features: int, n_classes: int) -> str | None:
         """Return why rows in blocks do not suit the parameters; see `Estimator`."""
-        if self.solver == "linear_program":
-            return "Budro's linear programme needs all rows in one place."
         if self.tree_method == "exact":
             return "Budro's tree method exact needs all rows in one place: choose hist or approx."
         return super().needs_all_rows(n_samples, n_features, n_classes)
@@ -278,9 +276,6 @@ class BuDRO(Classifier):
 
     def supports(self, split: Split) -> str | None:
         """Return why this method cannot be trained on ``split``, or None when it can."""
-        rows = len(split.train.y)
-        if self.solver == "linear_program" and rows > LARGEST:
-            return f"Budro's linear programme takes {LARGEST} rows, not {rows}."
         return super().supports(split) or refuse_scale(self, split)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:

@@ -88,8 +88,8 @@ def solve(
 ) -> Transport:
     """Solve a transport problem by a solver's name.
 
-    ``linear_program`` is HiGHS, for 200 rows at most; ``exact`` the dual's root (Algorithm 7, with
-    the budget met exactly), in blocks of O(n k) memory. With ``sources``, ``exact`` looks for each
+    ``exact`` is the dual's root (Algorithm 7, with the budget met exactly), in blocks of O(n k)
+    memory. With ``sources``, ``exact`` looks for each
     column at so many points only, and returns bounds of the optimum. The papers register ``sgd``,
     stochastic steps on the dual (Algorithm 2), ``sinkhorn``, the entropic problem by its root
     (Algorithms 4 and 5), and ``sinkhorn_sgd`` (Algorithm 6).
@@ -100,7 +100,7 @@ def solve(
     Raises
     ------
     ConfigError
-        When there is no such solver, or the problem is too large for the linear programme.
+        When there is no such solver.
     """
     random = np.random.default_rng(0) if generator is None else generator
     return SOLVERS.find(solver)(problem, setting or Setting(), start, random)

@@ -11,8 +11,6 @@ References
 A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
 Sections 2.2 and 4, Appendix B.2 (Algorithms 2 and 7).
 
-BuDRO's transport as a linear programme, for small n.
-
 BuDRO's transport with few sources for each column, and a certificate of what that loses.
 
 Columns are cut into blocks of near ones, and a column may stay or go to one of the m points that
@@ -42,9 +40,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_namespace
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, kron
+from array_api_compat import device, is_numpy_namespace
 
 from fairfrontier.models.individual.budro.geometry import (
     TILE,
@@ -63,7 +59,6 @@ from fairfrontier.models.individual.budro.search import (
     minimise_dual,
 )
 from fairfrontier.runtime.arrays import segment_sum, to_numpy
-from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.registry import Registry
 
 Array = Any
@@ -85,7 +80,7 @@ class Transport:
     dual_value : float
         Smallest M(η) found: an upper bound of the optimum.
     iterations : int
-        Passes over all columns, stochastic steps, or pivots of the linear programme.
+        Passes over all columns, or stochastic steps.
     converged : bool
         Whether the gap met the tolerance; always true for the stochastic solvers.
     weight : float64 array of shape (n_samples, n_labels)
@@ -296,55 +291,6 @@ def _minimise(
         floor=stay.gain,
         max_iterations=max_iterations,
     )
-
-
-LARGEST = 200
-
-
-def solve_linear_program(geometry: Geometry, loss: Array, budget: float) -> Transport:
-    """Solve (2.8) by HiGHS over merged points and columns, for at most LARGEST rows.
-
-    ``loss`` is (n_samples, n_labels). ``eta`` is the multiplier of the budget, and ``dual_value`` M
-    at it. Columns that the programme splits become a mixture of maps, one more map for every split.
-
-    Raises
-    ------
-    ConfigError
-        For more rows.
-    """
-    n = int(geometry.row_point.shape[0])
-    if n > LARGEST:
-        raise ConfigError(
-            f"The linear programme of {n} rows has {n * n} variables.",
-            f"Use the solver exact beyond {LARGEST} rows.",
-        )
-    xp, search = array_namespace(geometry.point), Search(geometry, loss, "float64")
-    point, mass = to_numpy(geometry.point), to_numpy(geometry.column_mass)
-    column = to_numpy(geometry.column_point)
-    cost = np.sum((point[:, None, :] - point[None, column, :]) ** 2, axis=2)
-    levels = [to_numpy(level) for level in search.level]
-    counts = [last - first for first, last in geometry.columns]
-    gain = np.repeat(np.stack(levels, axis=1), counts, axis=1)
-    solution = linprog(
-        -gain.reshape(-1),
-        A_ub=csr_array(cost.reshape(1, -1)),
-        b_ub=[budget],
-        A_eq=kron(csr_array(np.ones((1, len(point)))), eye_array(len(mass))),
-        b_eq=mass,
-        bounds=(0, None),
-        method="highs",
-    )
-    eta = max(0.0, -float(solution.ineqlin.marginals[0]))
-    dual = eta * budget + float(mass @ np.max(gain - eta * cost, axis=0))
-    arrived = np.cumsum(solution.x.reshape(cost.shape) / mass, axis=0)
-    # Differences in the last digits of shares are HiGHS's rounding.
-    arrived = np.round(arrived / arrived[-1], 9)
-    cuts = np.unique(arrived[arrived > 0])
-    maps = []
-    for share, cut in zip(np.diff(cuts, prepend=0.0), cuts, strict=True):
-        target = xp.asarray(np.argmax(arrived >= cut, axis=0), device=device(geometry.point))
-        maps.append((float(share), search.piece(eta, budget, target)))
-    return finish(search, Minimum(tuple(maps), eta, dual, int(solution.nit), converged=True))
 
 
 # Columns that are compared with all points, and the probability that the bound does not hold.
@@ -660,8 +606,3 @@ def _solve_exact(
     if setting.sources is None:
         return solve_exact(*given, column_share=setting.column_share, **shared)
     return solve_restricted(*given, sources=setting.sources, generator=generator, **shared)
-
-
-@transport_solver("linear_program")
-def _solve_programme(problem: Problem, *_: Any) -> Transport:
-    return solve_linear_program(problem.geometry, problem.loss, problem.budget)

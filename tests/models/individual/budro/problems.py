@@ -64,9 +64,14 @@ def solve_in_portions(geometry, n, solve):
 
 def find_optimum(z, label, loss, budget, mass=None):
     """Return the optimum of (2.8) by a linear programme of all n² pairs."""
+    return solve_programme(z, label, loss, budget, mass)[0]
+
+
+def solve_programme(z, label, loss, budget, mass=None):
+    """Return the optimum of (2.8), and the price of the budget there."""
     n = len(z)
     cost = np.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=2)
-    return -linprog(
+    found = linprog(
         -loss[:, label].reshape(-1),
         A_ub=csr_array(cost.reshape(1, -1)),
         b_ub=[budget],
@@ -74,4 +79,5 @@ def find_optimum(z, label, loss, budget, mass=None):
         b_eq=np.full(n, 1 / n) if mass is None else mass,
         bounds=(0, None),
         method="highs",
-    ).fun
+    )
+    return -found.fun, max(0.0, -float(found.ineqlin.marginals[0]))

@@ -180,11 +180,7 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows)
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [
-        ({"solver": "linear_program"}, "linear programme needs all rows"),
-        ({"tree_method": "exact"}, "exact needs all rows"),
-        ({"budget": -1.0}, "budget"),
-    ],
+    [({"tree_method": "exact"}, "exact needs all rows"), ({"budget": -1.0}, "budget")],
 )
 def test_what_needs_all_rows_is_refused(client, rows, parameters, message):
     X, y, _, metric = rows

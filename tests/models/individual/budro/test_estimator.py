@@ -67,7 +67,7 @@ def test_sgd_runs_and_repeats_itself():
     assert not np.array_equal(first.history_["eta"], other.history_["eta"])
 
 
-@pytest.mark.parametrize("solver", ["sinkhorn", "sinkhorn_sgd", "linear_program"])
+@pytest.mark.parametrize("solver", ["sinkhorn", "sinkhorn_sgd"])
 def test_every_solver_trains_a_model(solver):
     # A first round on the rows themselves: after a constant one all maps tie, and solvers differ.
     settings = {"budget": 0.3, "tolerance": 1e-6, "variant": "authors", "n_estimators": 4}
@@ -115,12 +115,6 @@ def test_a_factor_on_class_1_is_refused_beyond_two_classes():
         fit(split, scale_pos_weight=2.0)
     assert "balanced or 1" in BuDRO(scale_pos_weight=2.0).supports(split)
     assert BuDRO(scale_pos_weight=1.0).supports(split) is None
-
-
-def test_tables_too_large_for_the_linear_programme_are_skipped():
-    model = BuDRO(solver="linear_program")
-    assert model.supports(make_split(300)) is None
-    assert "200 rows" in model.supports(make_split(500))
 
 
 def test_progress_is_told_every_round():

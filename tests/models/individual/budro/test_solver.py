@@ -11,7 +11,12 @@ from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
 from papers.rival.budro_descent import draw_batches
 from papers.rival.transport_plan import build_problem, plan_columns
-from tests.models.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
+from tests.models.individual.budro.problems import (
+    draw_problem,
+    find_optimum,
+    solve_in_portions,
+    solve_programme,
+)
 from tests.namespaces import devices, namespaces
 
 SOLVERS = tuple(REGISTERED.all())
@@ -58,11 +63,10 @@ def test_all_solvers_agree_with_the_linear_programme(kind):
     for seed in range(10):  # 100 problems in all
         budget = BUDGETS[seed % len(BUDGETS)]
         z, label, loss, mass = draw(seed, **KINDS[kind])
-        best = find_optimum(z, label, loss, budget, mass=mass)
+        best, price = solve_programme(z, label, loss, budget, mass=mass)
         problem = build_problem(z, label, loss, budget, mass=mass)
-        programme = solve(problem, "linear_program")
         exact, smooth = (solve(problem, each, Setting(**FINE)) for each in ("exact", "sinkhorn"))
-        for found in (programme, exact, smooth):
+        for found in (exact, smooth):
             assert found.converged
             assert found.objective == pytest.approx(best, abs=1e-6)
             assert found.cost <= budget + 1e-8
@@ -71,7 +75,7 @@ def test_all_solvers_agree_with_the_linear_programme(kind):
         for solver in ("sgd", "sinkhorn_sgd"):
             # From the programme's η the steps lead nowhere, and strong duality holds there.
             still = Setting(
-                dual_start=programme.eta,
+                dual_start=price,
                 steps=1,
                 batch_size=4,
                 dual_learning_rate=1e-12,
@@ -131,7 +135,7 @@ def test_a_device_gives_results_of_the_same_kind(namespace, solver):
 
 @pytest.mark.parametrize("namespace", namespaces())
 @pytest.mark.parametrize("budget", [0.0, 0.05, 50.0])
-@pytest.mark.parametrize("solver", [each for each in SOLVERS if each != "linear_program"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_portions_of_the_columns_solved_in_step_are_the_whole(solver, budget, namespace):
     xp = namespace()
     z, label, loss, mass = draw(3, n=60, weighted=True, copies=12, n_labels=3)
@@ -189,12 +193,6 @@ def test_unknown_solvers_are_refused_with_the_nearest():
     problem = build_problem(*draw_problem(0, n=5), 0.1)
     with pytest.raises(ConfigError):
         solve(problem, "sinkhron")
-
-
-def test_the_linear_programme_refuses_many_rows():
-    problem = build_problem(*draw_problem(0, n=201), 0.1)
-    with pytest.raises(ConfigError, match="201 rows"):
-        solve(problem, "linear_program")
 
 
 @pytest.mark.parametrize("budget", [-0.1, float("nan"), float("inf")])

@@ -9,6 +9,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from fairfrontier import create, learn
 from fairfrontier.models.individual.budro.solver import evaluate_losses, solve
+from fairfrontier.models.individual.budro.transport import Setting
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.similarity.fair_metric import FairMetric
 from papers.rival.fair_boosting.estimator import (
@@ -104,7 +105,7 @@ def test_xgboosts_own_regressor_goes_the_same_way():
 
 def worst_loss(margin, budget=0.2):
     problem = build_problem(METRIC.embed(PART.X), PART.y, evaluate_losses(margin), budget)
-    return solve(problem, "linear_program")
+    return solve(problem, "exact", Setting(tolerance=1e-13, dtype="float64"))
 
 
 def test_the_slope_is_that_of_the_worst_loss():
