@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.select import Choice, Export, MixedChoice, Study, prepare_export, select
@@ -65,6 +67,7 @@ OVERALL = {
     "multiclass": ("accuracy", "balanced_accuracy"),
     "regression": ("rmse", "mae", "r2"),
 }
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 # What hubs of models call a task.
 PIPELINES = {"binary": "classification", "multiclass": "classification", "regression": "regression"}
 
@@ -268,16 +271,28 @@ def tabulate_data(card: Mapping[str, Any]) -> pd.DataFrame:
 def render_card(card: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> text of the papers.
 
-    The card is Markdown with the header that hubs of models read, and HTML; the datasheet of the
-    data and the draft of a technical file after Annex IV of the EU's AI Act are Markdown.
+    The card is Markdown with the header that hubs of models read, and the same as HTML; the
+    datasheet of the data and the draft of a technical file after Annex IV of the EU's AI Act are
+    Markdown.
     """
-    content = {**card, "header": write_header(card), "picture": embed(card["picture"])}
+    picture = embed(card["picture"])
+    content = {**card, "header": write_header(card), "picture": picture}
     papers = dict[str, str]()
     for name in PAPERS:
         text = open_template(HERE / f"{name}.j2").render(content)
         # Names in a table may hold what steers the terminal in which the paper is read.
         papers[name] = "\n".join(map(escape_controls, text.split("\n")))
-    return {**papers, "card.html": open_template(HERE / "card.html.j2").render(content)}
+    page = _MARKDOWN.render(papers["card.md"].split("---\n", 2)[2])
+    # Names and numbers are escaped: tags are those of the template alone.
+    for old, new in (
+        ("<table>", '<div class="scroll"><table>'),
+        ("</table>", "</table></div>"),
+        ('src="explain.png"', f'src="data:image/png;base64,{picture["code"]}"'),
+    ):
+        page = page.replace(old, new)
+    head, *sections = map(Markup, page.split("<h2>"))
+    filled = {"name": card["name"], "head": head, "sections": sections}
+    return {**papers, "card.html": open_template(HERE / "card.html.j2").render(filled)}
 
 
 def write_header(card: Mapping[str, Any]) -> str:
