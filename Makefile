@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 to 3.13 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test watch test-all test-once test-fetched test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
+.PHONY: help setup reproduce test watch test-all test-once test-fetched test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock wheel sbom clean develop
 
 # PYTHON=/path/to/python3.13 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -129,12 +129,6 @@ lock:  ## resolve the dependencies again (needs uv)
 	for peer in $(PEERS); do \
 		$(UV_COMPILE) benchmarks/peer/$$peer.in -o benchmarks/peer/$$peer.lock || exit 1; \
 	done
-
-vega: develop  ## bundle the library that reports are explored with, of the locked vl-convert
-	@$(RUN) -c "import pathlib, vl_convert; \
-		path = pathlib.Path('fairfrontier/report/vega.js'); \
-		licences, end, _ = path.read_text().partition('*/\n'); \
-		path.write_text(licences + end + vl_convert.javascript_bundle())"
 
 wheel: develop  ## build the wheel and the source distribution into dist/, the same bytes each time
 	@$(RUN) -m hatchling build -d dist

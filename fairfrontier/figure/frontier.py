@@ -345,7 +345,9 @@ def _fit_axis(named: pd.DataFrame, near: pd.DataFrame, axis: str, name: str) -> 
     if not low <= high:
         return 0.0, 1.0
     margin = 0.06 * (high - low or 1.0)
-    return (low - margin if low > margin else min(low, 0.0)), high + margin
+    # A gap is seen from 0.
+    whole = axis == "x" and not greater_is_better(name)
+    return (min(low, 0.0) if whole or low <= margin else low - margin), high + margin
 
 
 def draw_frontier(

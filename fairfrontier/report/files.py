@@ -27,6 +27,7 @@ from markupsafe import Markup
 from fairfrontier.figure.certificate import Exposure, expose_chosen
 from fairfrontier.figure.frontier import (
     COLOURS,
+    MARKERS,
     choose_looks,
     draw_frontier,
     greater_is_better,
@@ -41,7 +42,7 @@ from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.feature import list_changes, name_encoder
 from fairfrontier.report.finding import embed, list_versions, name_pool, open_template, show_setting
-from fairfrontier.report.view import RATES, SHAPES, list_views
+from fairfrontier.report.view import RATES, SHAPES, list_named, list_views
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml, is_path, list_names
 from fairfrontier.runtime.option import check_again
@@ -258,12 +259,10 @@ def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | 
 
 # The explorer of a report: every setting with all its measures, for the page to draw.
 
-# Bundled, because Python packages that carry it need seconds to give it out, or draw on a canvas,
-# which neither screen readers nor the keyboard reach.
-LIBRARY = Path(__file__).with_name("vega.js")
 SCRIPT = Path(__file__).with_name("explorer.js")
-# The colour of the figures that is too dark on a dark page.
-LIGHTER = {"#555555": "#BBBBBB"}
+# The figures' colours on a light and on a dark page, each of a contrast of 3 or more.
+LIGHT = [{"#E69F00": "#B57C00", "#56B4E9": "#3A93C9"}.get(each, each) for each in COLOURS]
+DARK = [{"#555555": "#BBBBBB"}.get(each, each) for each in COLOURS]
 
 
 def read_script() -> tuple[str, str]:
@@ -308,12 +307,7 @@ def tabulate_explorer(
         "accuracy": study.frontier.accuracy,
         "fairness": list(study.frontier.fairness),
         "methods": [
-            {
-                "name": method,
-                "colour": colour,
-                "dark": LIGHTER.get(colour, colour),
-                "shape": SHAPES[marker],
-            }
+            {"name": method, "colour": COLOURS.index(colour), "shape": MARKERS.index(marker)}
             for method, (colour, marker) in looks.items()
         ],
         "settings": [
@@ -545,7 +539,6 @@ _NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 def render_report(
     results: StudyResults,
     summary: Mapping[str, Any],
-    figure: bytes,
     reproduction: Reproduction,
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
@@ -555,10 +548,9 @@ def render_report(
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped.
 
-    ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
-    and ``exposed`` has the worst moves behind the certificates by (method, setting). ``models`` is
-    from `list_models`, ``counts`` from `average_counts`, and commands name study and folder as they
-    were ``asked`` for.
+    ``pictures`` are further figures by their registered names, and ``exposed`` has the worst moves
+    behind the certificates by (method, setting). ``models`` is from `list_models`, ``counts`` from
+    `average_counts`, and commands name study and folder as they were ``asked`` for.
     """
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
@@ -573,11 +565,9 @@ def render_report(
     views = list_views(table, listed, objective, asks, name, study.minimum)
     rows = views[0]["rows"] if views else listed
     script, allowed = read_script()
-    palette = {"light": COLOURS, "dark": [LIGHTER.get(each, each) for each in COLOURS]}
     return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
-        figure=base64.b64encode(figure).decode(),
         pictures=[
             {"about": drawing.FIGURES.find(name), **embed(picture)}
             for name, picture in pictures.items()
@@ -585,8 +575,7 @@ def render_report(
         settings=_tabulate_settings(results, summary["worse_than_plain"]),
         claims=reproduction.claims,
         published=reproduction.shown,
-        cards=_make_cards(results, table, exposed),
-        runs=_list_runs(results.plan),
+        cards=_make_cards(results, table, exposed, list_named(views)),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
         finding=state_finding(study.study, {**prices, "rows": rows}, objective),
@@ -601,11 +590,8 @@ def render_report(
         # The project's own, which no text from data is part of.
         script=Markup(script),  # noqa: S704
         allowed=allowed,
-        palette=palette,
-        packed={
-            "library": pack(LIBRARY.read_text(encoding="utf-8")),
-            "data": pack(json.dumps(explorer, allow_nan=False)),
-        },
+        palette={"light": LIGHT, "dark": DARK},
+        data=pack(json.dumps(explorer, allow_nan=False)),
     )
 
 
@@ -635,36 +621,52 @@ def render_notes(text: str) -> Markup:
 def _tabulate_settings(
     results: StudyResults, worse: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return one row per setting with all its measures, the chosen ones first."""
+    """Return the settings with all their measures, the chosen ones first.
+
+    Those of a method whose numbers are the same are one row, with all their ``settings``.
+    """
     frontier, accuracy = results.frontier, results.study.frontier.accuracy
     remarks = {(row["method"], canonical_json(row["setting"])): row for row in worse}
-    rows: list[dict[Any, Any]] = []
+    rows: dict[Any, dict[Any, Any]] = {}
     for (method, setting), table in frontier.groupby(["method", "setting"], sort=False):
         key, by_measure = (str(method), str(setting)), table.to_dict("records")
-        row = {
-            **by_measure[0],
-            "setting": show_setting(key[1], results.budgets.get(key, {})),
-            "worse": remarks.get(key),
-            "chosen": bool(table["on_frontier"].any()),
-            "fairness": {each["fairness"]: each for each in by_measure},
-        }
-        rows.append(row)
+        numbers = table.drop(columns="setting").to_json(orient="values")
+        row = rows.setdefault(
+            (numbers, key in remarks),
+            {
+                **by_measure[0],
+                "settings": [],
+                "worse": remarks.get(key),
+                "chosen": bool(table["on_frontier"].any()),
+                "fairness": {each["fairness"]: each for each in by_measure},
+            },
+        )
+        row["settings"].append(show_setting(key[1], results.budgets.get(key, {})))
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
         score = orient(accuracy, np.array([row["accuracy"]], dtype=np.float64))[0]
         return not row["chosen"], not row["on_joint_frontier"], -float(score)
 
-    return sorted(rows, key=rank)
+    return sorted(rows.values(), key=rank)
 
 
 def _make_cards(
-    results: StudyResults, table: pd.DataFrame, exposed: Mapping[tuple[str, str], Exposure]
+    results: StudyResults,
+    table: pd.DataFrame,
+    exposed: Mapping[tuple[str, str], Exposure],
+    named: Mapping[tuple[str, str], str],
 ) -> list[dict[str, Any]]:
-    """Return an audit card for every setting on some frontier, on the part test."""
+    """Return an audit card, on the part test, for every setting that has a name or worst moves.
+
+    For those on some frontier where no setting has either.
+    """
     frontier = results.frontier
     chosen = frontier.loc[frontier["on_frontier"]]
+    frontiers: dict[tuple[str, str], list[str]] = {}
+    for row in chosen.itertuples():
+        frontiers.setdefault((str(row.method), str(row.setting)), []).append(str(row.fairness))
     cards = []
-    for (method, setting), fits in chosen.groupby(["method", "setting"], sort=False):
+    for method, setting in dict.fromkeys([*named, *exposed]) or [*frontiers]:
         rows = table.loc[(table["method"] == method) & (table["setting"] == setting)]
         found = {str(row["name"]): row for row in rows.to_dict("records")}
         split = {name: split_name(name) for name in found}
@@ -687,15 +689,16 @@ def _make_cards(
         cards.append(
             {
                 "method": method,
-                "setting": show_setting(str(setting)),
+                "setting": show_setting(setting),
                 "attributes": _audit_attributes(found, split, results.study.minimum),
                 "consistency": consistency,
                 "certificates": sorted(certified, key=lambda row: float(row["budget"])),
-                "exposure": exposed.get((str(method), str(setting))),
-                "frontiers": list(fits["fairness"]),
+                "exposure": exposed.get((method, setting)),
+                "letter": named.get((method, setting), ""),
+                "frontiers": frontiers.get((method, setting), []),
             }
         )
-    return sorted(cards, key=lambda card: (card["method"], card["setting"]))
+    return cards
 
 
 def _audit_attributes(
@@ -741,28 +744,6 @@ def _audit_attributes(
             }
         )
     return audited
-
-
-def _list_runs(plan: Sequence[Planned]) -> list[dict[str, Any]]:
-    """Return one row per method, setting and block, with its seeds."""
-    runs: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for planned in plan:
-        group, block = planned.group, ", ".join(planned.blocks)
-        for member in group.members:
-            setting = json.dumps(dict(member.setting), default=list)
-            key = (block, group.method, setting)
-            seeds = runs[key]["seeds"] if key in runs else []
-            runs[key] = {
-                "block": block,
-                "method": group.method,
-                "estimator": group.estimator,
-                "setting": show_setting(setting),
-                "parameters": dict(member.parameters),
-                "rows": group.rows,
-                "select_on": group.select_on,
-                "seeds": [*seeds, member.seed],
-            }
-    return list(runs.values())
 
 
 KIND = "results"
@@ -813,9 +794,7 @@ def write_results(
     figure = draw_frontier(
         frontier, accuracy, study.select_on, reproduction.points, title, mixtures
     )
-    report = render_report(
-        results, summary, figure, reproduction, pictures, exposed, models, counts, asked
-    )
+    report = render_report(results, summary, reproduction, pictures, exposed, models, counts, asked)
     files = {
         "points.parquet": _to_parquet(points, SCHEMA),
         "frontier.csv": to_csv(name_columns(frontier, accuracy)),

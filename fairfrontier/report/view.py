@@ -108,6 +108,12 @@ def list_views(
     return views
 
 
+def list_named(views: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Return the letters of the settings that views show, empty for the best without a limit."""
+    rows = [row for view in views for row in view["rows"]]
+    return {(row["method"], row["setting"]): row["letter"] for row in rows}
+
+
 def show_scaled(value: float | None, scale: float) -> str:
     """Return a number for reading: a share in percent with one digit."""
     return show_number(value) if value is None or scale == 1 else show_number(scale * value, 1)
