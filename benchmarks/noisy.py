@@ -166,9 +166,11 @@ def compare_grid(part: Part, approach: str, iterations: int, backend: str) -> li
         for each in itertools.product(*(GRID[name] for name in names))
     ]
 
+    inner = {"inner": "ascent"} if approach in ROBUST else {}
+
     def fit(steps: int, *, at_once: bool, dtype: str = "float32") -> Sequence[Any]:
         models = [
-            make_model(approach, steps, backend, best="last", dtype=dtype, **each)
+            make_model(approach, steps, backend, best="last", dtype=dtype, **inner, **each)
             for each in settings
         ]
         return fit_models(models, part, at_once=at_once)

@@ -153,7 +153,8 @@ class Estimator(BaseEstimator):
     learner_parameter : str or None
         Parameter that names another registered method, whose source the key of a fit covers, too.
     solvers : Registry or None
-        Where what the parameter ``solver`` names is registered; the key covers its source, too.
+        Where what the parameter ``solver_parameter`` names is registered; the key covers its
+        source, too.
     randomized : bool
         Whether decisions are random; then ``predict_proba`` is their exact probability.
     weights_are_counts : bool
@@ -202,6 +203,7 @@ class Estimator(BaseEstimator):
     libraries: ClassVar[tuple[str, ...]] = ()
     learner_parameter: ClassVar[str | None] = None
     solvers: ClassVar[Registry[Any] | None] = None
+    solver_parameter: ClassVar[str] = "solver"
     randomized: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = False

@@ -55,7 +55,7 @@ class NoisyIdeal(RobustClassifier):
     """
 
     approach: ClassVar[Approach] = "soft_assignment"
-    inners: ClassVar[tuple[str, ...]] = ("exact",)
+    solvers: ClassVar[None] = None
     randomized: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {**NoisySoftAssignment.example, "game_steps": 50}
 

@@ -46,9 +46,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "plain": row("unconstrained", noise=[0.1]),
     "oracle": row("true_groups"),
     "direct": row("naive"),
-    "ball": row("dro"),
+    "ball": row("dro", inner="ascent"),
     "ball-exact": row("dro", inner="exact", budget=[0.1, 0.5]),
-    "weights": row("soft_assignment"),
+    "weights": row("soft_assignment", inner="ascent"),
     "weights-exact": row("soft_assignment", inner="exact", budget=[0.1, 0.5]),
 }
 

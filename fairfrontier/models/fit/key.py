@@ -78,7 +78,8 @@ def key(group: FitGroup, store: Store, home: Path) -> str:
 
 def _find_named(group: FitGroup, cls: type[Estimator]) -> list[Any]:
     """Return the methods and solvers that the members' parameters name."""
-    named = [(cls.learner_parameter, METHODS), ("solver" if cls.solvers else None, cls.solvers)]
+    solver = cls.solver_parameter if cls.solvers else None
+    named = [(cls.learner_parameter, METHODS), (solver, cls.solvers)]
     return [
         registry.find(each)
         for name, registry in named

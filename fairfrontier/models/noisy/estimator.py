@@ -32,12 +32,13 @@ from fairfrontier.models.noisy.problem import (
     take_largest,
 )
 from fairfrontier.models.noisy.rate import CRITERIA
-from fairfrontier.models.noisy.solver import share_progress, solve
+from fairfrontier.models.noisy.solver import INNERS, share_progress, solve
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.seeds import uniforms
 
 Progress = Callable[[int, int], None]
@@ -107,8 +108,6 @@ class NoisyClassifier(Classifier):
     """
 
     approach: ClassVar[Approach]
-    # How the worst case may be found; empty for approaches without an adversary.
-    inners: ClassVar[tuple[str, ...]] = ()
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     batched: ClassVar[bool] = True
@@ -185,8 +184,8 @@ class NoisyClassifier(Classifier):
         for name, (is_allowed, wanted) in ALLOWED.items():
             self.require(name, name not in parameters or is_allowed(parameters[name]), wanted)
         self.require("layers", all(width >= 1 for width in self.widths), "widths of 1 or more")
-        known = "inner" not in parameters or parameters["inner"] in self.inners
-        self.require("inner", known, " or ".join(self.inners))
+        if "inner" in parameters:
+            INNERS.find(parameters["inner"])
         level, confusion = parameters.get("level"), parameters.get("confusion")
         single = self.approach == "dro" or np.ndim(level or 0) == 0
         self.require("level", single, "one share: a list is for noisy_dro")
@@ -321,7 +320,7 @@ class NoisyClassifier(Classifier):
         }
         for attribute in fields(Solution):
             setattr(self, f"{attribute.name}_", getattr(solutions[best], attribute.name))
-        if self.inners and settings[best].inner != "exact":
+        if self.approach in ROBUST and settings[best].inner != "exact":
             # What the player had found by its steps may be far below the maximum.
             rows = [data[name] for name in ("X", "y", "sensitive_features")]
             self.violation_ = self.violation(*rows, sample_weight=data.get("sample_weight"))
@@ -403,7 +402,7 @@ class NoisyClassifier(Classifier):
             classifier the expectation of its classifiers' constraints.
         """
         decision, setting = self.decide(X), self.setting()
-        if inner == "ascent" and self.inners and setting.inner != "ascent":
+        if inner == "ascent" and self.approach in ROBUST and setting.inner == "exact":
             raise ConfigError(
                 f"The parameter 'inner' of constraints is 'ascent', and this {self.name} was not "
                 "trained by ascent.",
@@ -613,6 +612,9 @@ class RobustClassifier(InformedClassifier):
         As in `ConstrainedClassifier`; attributes as in `NoisyClassifier`.
     """
 
+    solvers: ClassVar[Registry[Any] | None] = INNERS
+    solver_parameter: ClassVar[str] = "inner"
+
     level: float | Sequence[float] | None = None
     confusion: Sequence[Sequence[float]] | None = None
     validation_groups: Literal["noisy", "true"] = "noisy"
@@ -633,9 +635,10 @@ class NoisyDRO(RobustClassifier):
     tv : {"paper", "valid"}
         γ_j from a noise model: P(Ĝ≠j | G=j), which bounds the distance if P(G=j) = P(Ĝ=j); or
         max{P(Ĝ≠j | G=j), P(G≠j | Ĝ=j)}, which always does.
-    inner : {"ascent", "exact"}
-        How the worst case is found: by projected ascent (which the published numbers come from; its
-        solutions need not be robust), or in closed form at every step.
+    inner : str
+        How the worst case is found: ``exact`` in closed form at every step. The package of the
+        papers adds ``ascent``, projected steps, which the published numbers come from; its
+        solutions need not be robust.
     variant : {"paper", "authors"}
         Of the ascent. ``authors``, as in their code: constraints are ratios of the adversary's
         masses, one p̃_j serves all rates of a group, masses start at 0, and projections are rougher.
@@ -652,7 +655,6 @@ class NoisyDRO(RobustClassifier):
     """
 
     approach: ClassVar[Approach] = "dro"
-    inners: ClassVar[tuple[str, ...]] = ("ascent", "exact")
     example: ClassVar[Mapping[str, Any]] = {
         **NoisyClassifier.example,
         "level": 0.1,
@@ -661,7 +663,7 @@ class NoisyDRO(RobustClassifier):
     }
 
     tv: Literal["paper", "valid"] = "paper"
-    inner: Literal["ascent", "exact"] = "ascent"
+    inner: str = "exact"
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 0.01
     inner_steps: int = 1
@@ -676,8 +678,8 @@ class NoisySoftAssignment(RobustClassifier):
 
     Parameters
     ----------
-    inner : {"ascent", "exact", "joint"}
-        As in `NoisyDRO`; ``joint`` finds one assignment for the sum of all constraints (HiGHS).
+    inner : str
+        As in `NoisyDRO`.
     variant : {"paper", "authors"}
         Of the ascent. ``authors``, as in their code: constraints are ratios of the adversary's
         masses, masses start at 0, and projections are rougher. Their code also sets
@@ -694,10 +696,9 @@ class NoisySoftAssignment(RobustClassifier):
     """
 
     approach: ClassVar[Approach] = "soft_assignment"
-    inners: ClassVar[tuple[str, ...]] = ("ascent", "exact", "joint")
     example: ClassVar[Mapping[str, Any]] = {**NoisyClassifier.example, "level": 0.05, "budget": 0.2}
 
-    inner: Literal["ascent", "exact", "joint"] = "ascent"
+    inner: str = "exact"
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 0.01
     inner_steps: int = 5

@@ -1,11 +1,9 @@
 """The inner players of training, which hold the row masses of every group.
 
-These masses are those of hard groups, of the worst soft assignment, or of an assignment after
-steps of ascent. Rows of one noisy group, decision and label have the same mass, so that tables of
-cells suffice, whatever the number of rows; ``ball_player`` has the players whose masses differ by
-row.
+These masses are those of hard groups, or of the worst soft assignment. Rows of one noisy group,
+decision and label have the same mass, so that tables of cells suffice, whatever the number of rows.
 
-The inner players of distributionally robust training: row distributions p̃_j near p̂_j.
+The masses of distributionally robust training, row distributions p̃_j near p̂_j, differ by row.
 
 Rows that are equal have equal gradients and starts, so that p̃_j is stored for merged rows, as mass
 by weight. Rows outside of a rate's event have no gradient, and one entry for each noisy group
@@ -16,17 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import array_api_compat
 
-from fairfrontier.models.neural.network import Adam
-from fairfrontier.models.noisy.assignment import (
-    Variant,
-    bound_rates,
-    maximise_by_group,
-    project_assignment,
-)
+from fairfrontier.models.noisy.assignment import bound_rates, maximise_by_group
 from fairfrontier.models.noisy.noise import BallMaximum, bound_rate_of_cells, maximise_over_ball
 from fairfrontier.models.noisy.rate import (
     RATE_CELLS,
@@ -35,13 +27,10 @@ from fairfrontier.models.noisy.rate import (
     RateCells,
     Sums,
     fill_slopes,
-    find_floor,
-    find_level,
 )
 from fairfrontier.runtime.arrays import array_namespace
 
 Array = Any
-Joint = Callable[[Array, Array, Array], Array]
 
 
 class Game:
@@ -233,51 +222,19 @@ def hard_player(game: Game, models: int) -> CellPlayer:
 
 
 class AssignmentPlayer(CellPlayer):
-    """Soft assignments w(j | ŷ, y, k) within W(θ): the worst ones, or steps towards them.
+    """For every constraint the soft assignment w(j | ŷ, y, k) within W(θ) that is worst for it.
 
-    Parameters
-    ----------
-    game : Game
-    posterior : float64 array, shape (M, m̂, m)
-        P(G=j | Ĝ=k).
-    inner : {"ascent", "exact", "joint"}
-        ``ascent``: Adam's steps on w, each projected onto W(θ). ``exact``: for every constraint
-        the assignment that is worst for it. ``joint``: one worst assignment for Σ λ_j g_j.
-    rate : array of shape (M, 1, 1)
-        Learning rate of w.
-    steps : int
-        Steps on w for each step of θ.
-    variant : {"paper", "authors"}
-        ``paper``: constraints linear in w, which starts at P(G=j | Ĝ=k), projected by Dykstra's
-        algorithm. ``authors``: ratios, w starts at 0 and is projected without its correction.
-    joint : callable, optional
-        Solves for ``joint``: (gain (M, m, m̂, 4), cells, posterior) -> w.
+    ``posterior``, float64 (M, m̂, m), is P(G=j | Ĝ=k); ``ratio`` is as in `CellPlayer`.
     """
 
-    def __init__(
-        self,
-        game: Game,
-        posterior: Array,
-        *,
-        inner: Literal["ascent", "exact", "joint"],
-        rate: Array,
-        steps: int = 1,
-        variant: Variant = "paper",
-        joint: Joint | None = None,
-    ) -> None:
+    def __init__(self, game: Game, posterior: Array, *, ratio: bool = False) -> None:
         xp = array_namespace(posterior)
-        models, seen, m = posterior.shape
         size = xp.sum(game.share, axis=1)
         self._prior = xp.sum(posterior * size[:, None], axis=1)
         every = xp.zeros((4,), dtype=xp.float64, device=game.device)
-        plain = xp.matrix_transpose(posterior)[..., None] + every
-        super().__init__(game, self._relative(plain), ratio=variant == "authors", by_decision=True)
-        self._posterior, self._inner, self._joint = posterior, inner, joint
-        self._steps, self._variant = steps, variant
-        self._weight = plain if variant == "paper" else 0.0 * plain
-        self._mass = self._relative(self._weight)
-        flat = xp.reshape(self._weight, (models, m, seen * 4))
-        self._optimiser = Adam([flat], rate)
+        self._plain = xp.matrix_transpose(posterior)[..., None] + every
+        super().__init__(game, self._relative(self._plain), ratio=ratio, by_decision=True)
+        self._posterior = posterior
 
     def _relative(self, weight: Array) -> Array:
         """Return w(j | c, k) / P(G=j) with an axis for the rates."""
@@ -287,75 +244,19 @@ class AssignmentPlayer(CellPlayer):
         return weight / prior
 
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
-        """Return the constraints at these scores.
-
-        With indicators they are true maxima over W(θ) unless w results from ascent.
-        """
-        if self._inner == "ascent":
-            return super().evaluate(score, stage)
+        """Find the worst assignments at these scores; constraints are their true maxima."""
         xp = array_namespace(self._posterior)
-        if self._inner == "exact":
-            gain = stage.bad + stage.offset[:, :, None, None] * stage.event
-            worst = [
-                maximise_by_group(gain[:, index, ...], stage.count, self._posterior)
-                for index in range(len(self._game.rates))
-            ]
-            self._mass = self._relative(xp.stack(worst, axis=1))
+        gain = stage.bad + stage.offset[:, :, None, None] * stage.event
+        worst = [
+            maximise_by_group(gain[:, index, ...], stage.count, self._posterior)
+            for index in range(len(self._game.rates))
+        ]
+        self._mass = self._relative(xp.stack(worst, axis=1))
         values = super().evaluate(score, stage)
         exact = self._game.compare_rates(
             stage, lambda rate: bound_rates(stage.count, self._posterior, rate)
         )
         return ConstraintValues(values.hinge, exact, values.cell_mass)
-
-    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:  # noqa: ARG002
-        """Take steps on w, or solve for it."""
-        xp = array_namespace(multiplier)
-        if self._inner == "joint" and self._joint is not None:
-            gradient = self._gradient(multiplier, stage)
-            self._weight = self._joint(gradient, stage.count, self._posterior)
-            self._mass = self._relative(self._weight)
-        elif self._inner == "ascent":
-            for _ in range(self._steps):
-                gradient = self._gradient(multiplier, stage)
-                flat = xp.reshape(gradient, (*gradient.shape[:2], -1))
-                flat = self._optimiser.step([flat])[0]
-                self._weight = project_assignment(
-                    self._weight + xp.reshape(flat, self._weight.shape),
-                    stage.count,
-                    self._posterior,
-                    variant=self._variant,
-                )
-                if self._variant == "paper":
-                    self._weight = self._keep_possible(self._weight)
-                self._mass = self._relative(self._weight)
-
-    def _keep_possible(self, weight: Array) -> Array:
-        """Return w without the impossible groups of a noisy group, which few rounds leave in it."""
-        xp = array_namespace(weight)
-        possible = xp.matrix_transpose(self._posterior)[..., None] > 0
-        kept = xp.where(possible, weight, 0.0 * weight)
-        total = xp.sum(kept, axis=1, keepdims=True)
-        plain = xp.matrix_transpose(self._posterior)[..., None] + 0.0 * weight
-        return xp.where(total > 0, kept / xp.where(total > 0, total, 1.0), plain)
-
-    def _gradient(self, multiplier: Array, stage: StepSums) -> Array:
-        """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, m̂, 4)."""
-        xp = array_namespace(multiplier)
-        if self._ratio:
-            inside = self._inside(stage.event)
-            inside = xp.where(inside > 0, inside, 1.0)
-            level = (self._inside(stage.bad) / inside)[..., None, None]
-            gain = stage.bad[:, :, None, ...] - level * stage.event[:, :, None, ...]
-        else:
-            inside = self._nominal
-            gain = (stage.bad + stage.offset[:, :, None, None] * stage.event)[:, :, None, ...]
-        scale = multiplier / (inside * self._prior[:, None, :])
-        return xp.sum(scale[..., None, None] * gain, axis=1)
-
-
-# Entries that are projected at a time on a CPU: they and their temporaries fit into the cache of a
-# core, and models whose roots are found do not wait for many others.
-BLOCK_ENTRIES = 1 << 17
 
 
 class Event:
@@ -419,7 +320,7 @@ class Event:
         return xp.maximum(xp.abs(sign) + sign * score[:, self.rows], 0.0)
 
 
-class _BallPlayer:
+class BallPlayer:
     """Base of the players on balls: slopes from factors of rows and of rates."""
 
     def __init__(self, game: Game, level: Array, centre: tuple[int, ...] | None) -> None:
@@ -452,7 +353,7 @@ class _BallPlayer:
         return slope
 
 
-class BallMaximumPlayer(_BallPlayer):
+class BallMaximumPlayer(BallPlayer):
     """The worst p̃_j of every constraint, in closed form at every step; ``level``, (M, m), is γ_j.
 
     ``centre`` is as in ``maximise_over_ball``.
@@ -495,232 +396,3 @@ class BallMaximumPlayer(_BallPlayer):
             pull.append(xp.astype(xp.sum(mass, axis=1), xp.float64))
             factors.append((event, 0, mass / event.count[: event.n]))
         return self._slope(factors, xp.stack(pull, axis=1) / stage.size, score)
-
-
-class BallAscentPlayer(_BallPlayer):
-    """Adam's steps on p̃_j, each projected onto the ball.
-
-    Parameters
-    ----------
-    game, level, centre
-        As in `BallMaximumPlayer`.
-    rate : float array, shape (M, 1, 1)
-        Learning rate of p̃ (of the mass of a row of weight 1).
-    steps : int
-        Steps on p̃ for each step of θ.
-    variant : {"paper", "authors"}
-        ``paper``: a p̃ for each constraint, constraints linear in it, projection onto the ball
-        within the simplex. ``authors``: one p̃_j for all rates of a group, constraints as ratios,
-        p̃ starts at 0, projection onto the ball, negative entries set to 0.
-    """
-
-    def __init__(
-        self,
-        game: Game,
-        level: Array,
-        rate: Array,
-        *,
-        centre: tuple[int, ...] | None = None,
-        steps: int = 1,
-        variant: Variant = "paper",
-    ) -> None:
-        super().__init__(game, level, centre)
-        indices = tuple(range(len(game.rates)))
-        blocks = [(index,) for index in indices] if variant == "paper" else [indices]
-        dtype = game.rows.weight.dtype
-        xp = array_namespace(level)
-        self._steps, self._ratio = steps, variant == "authors"
-        self._blocks = [
-            _Block(
-                Event(game, indices),
-                self._centre,
-                xp.astype(level, dtype),
-                xp.astype(rate * game.rows.total, dtype),
-                variant,
-            )
-            for indices in blocks
-        ]
-
-    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
-        """Return the constraints at these scores under the present p̃."""
-        xp = array_namespace(stage.count)
-        values: list[tuple[Array, Array, Array]] = []
-        for block in self._blocks:
-            table = block.tabulate(score, self._game)
-            relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None, ...]
-            for number, index in enumerate(block.event.indices):
-                flags = (self._game.up + self._game.down)[index, 0, :]
-                inside = xp.sum(table * flags, axis=(2, 3))
-                wrong = xp.sum(table * self._game.wrong[index, 0, :], axis=(2, 3))
-                total = block.total(number, score)
-                offset = stage.offset[:, index : index + 1]
-                safe = xp.where(inside > 0, inside, 1.0)
-                hinge = (
-                    total / safe + offset
-                    if self._ratio
-                    else (total + inside * offset) / self._nominal[index, :]
-                )
-                exact = wrong / safe - stage.overall[:, index : index + 1]
-                values.append((hinge, exact, relative))
-        return ConstraintValues(*(xp.stack(arrays, axis=1) for arrays in zip(*values, strict=True)))
-
-    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
-        """Take steps on p̃."""
-        for block in self._blocks:
-            for _ in range(self._steps):
-                block.step(self._gradient(block, multiplier, score, stage))
-
-    def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
-        """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
-        xp = array_namespace(stage.count)
-        factors, pull = [], []
-        for block in self._blocks:
-            for number, index in enumerate(block.event.indices):
-                inside = block.inside(number)
-                scale = multiplier[:, index, :] / (
-                    xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal[index, :]
-                )
-                pull.append(xp.sum(scale * inside, axis=1))
-                factors.append((block.event, number, block.combine(scale)))
-        return self._slope(factors, xp.stack(pull, axis=1) / stage.size, score)
-
-    def _gradient(self, block: _Block, multiplier: Array, score: Array, stage: StepSums) -> Array:
-        """Return ∂/∂p̃ Σ_r λ_rj g_rj, shape (M, m, n)."""
-        xp = array_namespace(score)
-        gradient = None
-        for number, index in enumerate(block.event.indices):
-            h = block.event.hinge(number, score)
-            if self._ratio:
-                inside = block.inside(number)
-                safe = xp.where(inside > 0, inside, 1.0)
-                level, scale = block.total(number, score) / safe, multiplier[:, index, :] / safe
-            else:
-                level = -stage.offset[:, index : index + 1] + 0.0 * self._nominal[index, :]
-                scale = multiplier[:, index, :] / self._nominal[index, :]
-            sign = xp.abs(block.event.signs[number])
-            part = h[:, None, :] - xp.astype(level, h.dtype)[:, :, None] * sign
-            part *= xp.astype(scale, h.dtype)[:, :, None]
-            gradient = part if gradient is None else gradient + part
-        return gradient
-
-
-class _Block:
-    """The p̃_j of one event for every group of every model."""
-
-    def __init__(
-        self, event: Event, centre: tuple[int, ...], level: Array, rate: Array, variant: Variant
-    ) -> None:
-        xp = array_namespace(level)
-        models, m = level.shape
-        self.event, self._centre, self._variant = event, centre, variant
-        self._own = [event.own[k] for k in centre]
-        self._base = [
-            1.0 / xp.sum(xp.concat([event.count[entries] for entries in own])) for own in self._own
-        ]
-        shape = (models, m, event.count.shape[0])
-        self.mass = xp.zeros(shape, dtype=level.dtype, device=array_api_compat.device(level))
-        if variant == "paper":
-            for j, own in enumerate(self._own):
-                for entries in own:
-                    self.mass[:, j, entries] = self._base[j]
-        self._half = level[:, :, None]
-        self._optimiser = Adam([self.mass[:, :, : event.n]], rate)
-        # The roots of the last step, from which the search for the next ones starts.
-        self._upper = xp.zeros_like(self._half)
-        self._lower = [xp.zeros_like(self._half[:, 0, :]) for _ in range(m)]
-
-    def inside(self, number: int) -> Array:
-        """Return the mass in a rate's event, float64, shape (M, m)."""
-        xp = array_namespace(self.mass)
-        event = self.event
-        weight = event.count[: event.n] * xp.abs(event.signs[number])
-        return xp.astype(self.mass[:, :, : event.n] @ weight, xp.float64)
-
-    def total(self, number: int, score: Array) -> Array:
-        """Return Σ p̃ (1 + sφ)₊ of a rate, float64, shape (M, m)."""
-        xp = array_namespace(self.mass)
-        event = self.event
-        h = event.hinge(number, score) * event.count[: event.n]
-        hinge = xp.matmul(self.mass[:, :, : event.n], h[:, :, None])[:, :, 0]
-        return xp.astype(hinge, xp.float64)
-
-    def combine(self, scale: Array) -> Array:
-        """Return Σ_j scale_j p̃_j over the weight of each row, shape (M, n)."""
-        xp = array_namespace(self.mass)
-        factor = xp.astype(scale, self.mass.dtype)[:, None, :]
-        return xp.matmul(factor, self.mass[:, :, : self.event.n])[:, 0, :]
-
-    def tabulate(self, score: Array, game: Game) -> Array:
-        """Return the mass of each group in each cell, (M, m, m̂, 4); 0 outside of the event."""
-        xp = array_namespace(score)
-        rows = game.rows
-        shape = (*self.mass.shape[:2], rows.n_groups, 4)
-        table = xp.zeros(shape, dtype=xp.float64, device=game.device)
-        for label in (0, 1):
-            for group in range(rows.n_groups):
-                cell = rows.cell(label, group)
-                if not self.event.rows.start <= cell.start < self.event.rows.stop:
-                    continue
-                start = self.event.rows.start
-                mass = self.mass[:, :, cell.start - start : cell.stop - start]
-                weight = rows.weight[cell]
-                above = xp.astype(score[:, cell] >= 0, score.dtype) * weight
-                high = xp.matmul(mass, above[:, :, None])[:, :, 0]
-                total = mass @ weight
-                table[:, :, group, label] = xp.astype(total - high, xp.float64)
-                table[:, :, group, 2 + label] = xp.astype(high, xp.float64)
-        return table
-
-    def step(self, gradient: Array) -> None:
-        """Ascend along the gradient (M, m, n) and project."""
-        direction = self._optimiser.step([gradient])[0]
-        self.mass[:, :, : self.event.n] += direction
-        models, m, entries = self.mass.shape
-        many = models
-        if array_api_compat.is_numpy_array(self.mass):
-            many = max(1, BLOCK_ENTRIES // (m * entries))
-        for first in range(0, models, many):
-            self._project(slice(first, min(first + many, models)))
-
-    def _project(self, models: slice) -> None:
-        """Project the p̃ of some models onto their balls."""
-        xp = array_namespace(self.mass)
-        half, upper = self._half[models, ...], self._upper[models, ...]
-        point = self.mass[models, ...]
-        offset = point + 0.0
-        for j, own in enumerate(self._own):
-            for entries in own:
-                offset[:, j, entries] -= self._base[j]
-        if self._variant == "authors":
-            size = xp.abs(offset)
-            upper = find_level(size, self.event.count, 2 * half, upper)
-            within = (size @ self.event.count)[..., None] <= 2 * half
-            offset = xp.sign(offset) * xp.where(within, size, xp.maximum(size - upper, 0.0))
-            for j, own in enumerate(self._own):
-                for entries in own:
-                    offset[:, j, entries] += self._base[j]
-            self.mass[models, ...] = xp.maximum(offset, 0.0)
-            self._upper[models, ...] = upper
-            return
-        upper = find_level(offset, self.event.count, half, upper)
-        gain = xp.maximum(offset - upper, 0.0)
-        lows = []
-        for j, own in enumerate(self._own):
-            values = xp.concat([offset[:, j, entries] for entries in own], axis=-1)
-            count = xp.concat([self.event.count[entries] for entries in own])
-            low = find_floor(
-                values, self._base[j], count, half[:, j, :], self._lower[j][models, ...]
-            )
-            self._lower[j][models, ...] = low
-            for entries in own:
-                loss = xp.minimum(xp.maximum(low - offset[:, j, entries], 0.0), self._base[j])
-                gain[:, j, entries] += self._base[j] - loss
-            lows.append(low)
-        # Where the ball does not bind; it contains the simplex from γ = 1 on.
-        free = (upper < xp.stack(lows, axis=1)) | (half >= 1)
-        if bool(xp.any(free)):
-            one = xp.ones_like(half)
-            level = find_level(point, self.event.count, one, xp.min(point, axis=-1, keepdims=True))
-            gain = xp.where(free, xp.maximum(point - level, 0.0), gain)
-        self.mass[models, ...] = gain
-        self._upper[models, ...] = upper

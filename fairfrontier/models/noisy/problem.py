@@ -295,7 +295,6 @@ def rank_iterates(error: np.ndarray, violation: np.ndarray) -> np.ndarray:
 
 
 Approach = Literal["unconstrained", "true_groups", "naive", "dro", "soft_assignment"]
-Inner = Literal["ascent", "exact", "joint"]
 # Approaches with an adversary, which need to know the noise.
 ROBUST = ("dro", "soft_assignment")
 # Parameters of which a model may be given several values, to choose on validation rows.
@@ -366,7 +365,7 @@ class Setting:
     level: float | Sequence[float] | None = None
     confusion: Sequence[Sequence[float]] | None = None
     tv: Literal["paper", "valid"] = "paper"
-    inner: Inner = "exact"
+    inner: str = "exact"
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 1.0
     inner_steps: int = 1
@@ -376,7 +375,7 @@ class Setting:
 def list_candidates(setting: Setting) -> list[Setting]:
     """Return a setting for every combination of the listed values."""
     values = {name: np.atleast_1d(getattr(setting, name)).tolist() for name in TUNED}
-    if setting.inner != "ascent":
+    if setting.inner == "exact":
         values["inner_rate"] = values["inner_rate"][:1]
     return [
         replace(setting, **dict(zip(values, combination, strict=True)))
@@ -578,13 +577,13 @@ def evaluate_constraints(
     y: np.ndarray,
     codes: np.ndarray,
     weight: np.ndarray,
-    inner: Inner,
+    inner: str,
 ) -> np.ndarray:
     """Return the constraints of an approach on any rows, with indicators, by rate and group.
 
     ``decision``, shape (n, K), holds 0 or 1 of every classifier; ``codes`` are the constrained
-    groups. With ``inner`` "ascent" worst cases are those under the masses of the solution, else
-    true maxima on these rows. The result has shape (R, m), or (0, m) without constraints, and is in
+    groups. With ``inner`` "exact" worst cases are true maxima on these rows, else those under the
+    masses of the solution. The result has shape (R, m), or (0, m) without constraints, and is in
     units of the rate: the expectation over a mixture, NaN where a group has no row of the event.
     DataError for a group that training did not have.
     """
@@ -612,7 +611,7 @@ def take_largest(constraints: np.ndarray) -> float:
 
 
 def _evaluate_rate(
-    setting: Setting, solution: Solution, cells: np.ndarray, index: int, rate: Rate, inner: Inner
+    setting: Setting, solution: Solution, cells: np.ndarray, index: int, rate: Rate, inner: str
 ) -> np.ndarray:
     """Return the constraints of one rate for every classifier, shape (K, m)."""
     # Which cells c = 2ŷ + y are in the rate's event, and which of them are bad.
@@ -622,7 +621,7 @@ def _evaluate_rate(
         overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
         if setting.approach in ("true_groups", "naive"):
             bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
-        elif inner == "ascent":
+        elif inner != "exact":
             mass = solution.cell_mass[index] * cells[:, None]
             bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
         else:

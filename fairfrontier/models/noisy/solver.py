@@ -9,25 +9,49 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.models.neural.network import Network, draw_network
-from fairfrontier.models.noisy.assignment import assign_jointly
 from fairfrontier.models.noisy.player import (
     AssignmentPlayer,
-    BallAscentPlayer,
     BallMaximumPlayer,
     Game,
     Player,
     hard_player,
 )
-from fairfrontier.models.noisy.problem import ConstrainedProblem, Setting, Solution, Training, train
+from fairfrontier.models.noisy.problem import (
+    ROBUST,
+    ConstrainedProblem,
+    Setting,
+    Solution,
+    Training,
+    train,
+)
 from fairfrontier.models.noisy.rate import Rate, arrange_rows, find_rates
 from fairfrontier.runtime.arrays import as_backend, choose_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.seeds import derive_generator
 
 Array = Any
 Progress = Callable[[int, int], None]
 # Numbers in memory at once: six for every model and row, and seven more for each group.
 BATCH_ENTRIES = 2**28
+
+InnerPlayer = Callable[..., Player]
+INNERS: Registry[InnerPlayer] = Registry(
+    "inner player", "inner_player", ("fairfrontier.models.noisy",), "fairfrontier.methods"
+)
+
+
+def inner_player(name: str) -> Callable[[InnerPlayer], InnerPlayer]:
+    """Register ``(problems, settings, game, stack) -> Player`` of the robust approaches.
+
+    ``stack`` makes an array of one number or array of each model, on the backend.
+    """
+
+    def register(function: InnerPlayer) -> InnerPlayer:
+        INNERS.add(name, function, function)
+        return function
+
+    return register
 
 
 def share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
@@ -101,9 +125,12 @@ def _solve_at_once(
             progress=share_progress(progress, number, 1 if mix is None else 2),
         )
 
-    training = play(
-        lambda: _start_player(problems, settings, game, stack), leader.approach != "unconstrained"
-    )
+    def start_player() -> Player:
+        if leader.approach in ROBUST:
+            return INNERS.find(leader.inner)(problems, settings, game, stack)
+        return hard_player(game, len(settings))
+
+    training = play(start_player, leader.approach != "unconstrained")
     solutions = [_take_model(training, index, problem) for index, problem in enumerate(problems)]
     if mix is None:
         return solutions
@@ -158,35 +185,19 @@ def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
             )
 
 
-def _start_player(
+@inner_player("exact")
+def start_exact(
     problems: Sequence[ConstrainedProblem],
     settings: Sequence[Setting],
     game: Game,
     stack: Callable[[Sequence[Any]], Array],
 ) -> Player:
-    """Return the inner player of the approach."""
-    leader = settings[0]
+    """Return the player that finds the worst case in closed form at every step."""
     noises = [problem.noise for problem in problems if problem.noise is not None]
-    rate = stack([setting.inner_rate for setting in settings])[:, None, None]
-    if leader.approach == "dro":
+    if settings[0].approach == "dro":
         level = stack([problem.level for problem in problems])
-        centre = noises[0].centre if noises else None
-        if leader.inner == "exact":
-            return BallMaximumPlayer(game, level, centre)
-        return BallAscentPlayer(
-            game, level, rate, centre=centre, steps=leader.inner_steps, variant=leader.variant
-        )
-    if leader.approach == "soft_assignment":
-        return AssignmentPlayer(
-            game,
-            stack([noise.posterior for noise in noises]),
-            inner=leader.inner,
-            rate=rate,
-            steps=leader.inner_steps,
-            variant=leader.variant if leader.inner == "ascent" else "paper",
-            joint=assign_jointly,
-        )
-    return hard_player(game, len(settings))
+        return BallMaximumPlayer(game, level, noises[0].centre if noises else None)
+    return AssignmentPlayer(game, stack([noise.posterior for noise in noises]))
 
 
 def _start_network(sizes: Sequence[int], seed: int) -> list[np.ndarray]:

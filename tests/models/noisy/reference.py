@@ -123,12 +123,6 @@ def differentiate_assignment(score, multiplier, cells, posterior):
     return slope * (score[..., None, :] * cells)[..., None, :, :]
 
 
-def weigh_scores(scores, multipliers, cells, posterior):
-    """Return Σ_r λ_rj h_rc / P(G=j), shape (..., m, 4)."""
-    prior = share_groups(cells, posterior)
-    return np.einsum("...rj,...rc->...jc", multipliers, scores) / prior[..., None]
-
-
 def project_l1_ball(point, centre, radius):
     """Return the nearest p with ‖p − c‖₁ ≤ r, along the last axis."""
     offset = point - centre

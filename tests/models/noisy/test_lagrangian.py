@@ -5,14 +5,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fairfrontier.models.neural.network import Network, draw_network, forward
-from fairfrontier.models.noisy.player import (
-    AssignmentPlayer,
-    BallAscentPlayer,
-    BallMaximumPlayer,
-    hard_player,
-)
+from fairfrontier.models.noisy.player import AssignmentPlayer, BallMaximumPlayer, hard_player
 from fairfrontier.models.noisy.problem import carry_back, rank_iterates, score_rows, train
 from fairfrontier.runtime.arrays import to_numpy
+from papers.rival.noisy_ascent import AssignmentAscentPlayer, BallAscentPlayer
 from tests.models.noisy.made import labels_of, make_game, make_rows, start_network
 from tests.models.noisy.test_player import POSTERIOR
 from tests.namespaces import namespaces
@@ -31,8 +27,9 @@ def make_player(kind, game, models=2, xp=np):
     variant = "authors" if kind.endswith("authors") else "paper"
     if kind.startswith("ball"):
         return BallAscentPlayer(game, level, rate, variant=variant)
-    inner = "exact" if kind.endswith("exact") else "ascent"
-    return AssignmentPlayer(game, posterior, inner=inner, rate=rate, variant=variant)
+    if kind == "soft exact":
+        return AssignmentPlayer(game, posterior)
+    return AssignmentAscentPlayer(game, posterior, rate, variant=variant)
 
 
 KINDS = ["hard", "ball", "ball authors", "ball exact", "soft", "soft authors", "soft exact"]

@@ -20,9 +20,9 @@ def fit(approach, part, validation=None, **changes):
 @pytest.mark.parametrize(
     ("approach", "inner", "count"),
     [
-        ("unconstrained", "ascent", 2),
-        ("naive", "ascent", 8),
-        ("true_groups", "ascent", 8),
+        ("unconstrained", "exact", 2),
+        ("naive", "exact", 8),
+        ("true_groups", "exact", 8),
         ("dro", "exact", 8),
         ("dro", "ascent", 16),
         ("soft_assignment", "ascent", 16),
