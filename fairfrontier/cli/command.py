@@ -133,7 +133,7 @@ def show_result(options: RunOptions, done: dict[str, Any]) -> None:
 def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     """Print what bounds cost, in at most 25 lines of 80 columns, and the next command."""
     from fairfrontier.metrics.measure.registry import MEASURES, split_name
-    from fairfrontier.study.price import has_units, state_gap, state_need, state_trivial
+    from fairfrontier.study.price import find_scale, has_units, state_gap, state_need, state_trivial
     from fairfrontier.study.query import WORDS
 
     if "prices" not in summary:
@@ -151,8 +151,12 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     show_filled(state_trivial(prices, objective))
     listed: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in prices["rows"]:
+        own = listed[row["measure"]]
+        same = all(own and own[-1][key] == row[key] for key in ("method", "setting"))
+        if same and own[-1]["bound"] >= 0:
+            own.pop()  # A tighter limit has the same setting.
         # Numbers that are not known are null in JSON.
-        listed[row["measure"]].append({k: math.nan if v is None else v for k, v in row.items()})
+        own.append({k: math.nan if v is None else v for k, v in row.items()})
     if not listed:
         if need := state_need(prices):
             show(f"No gap between groups can be estimated{need}.")
@@ -172,9 +176,15 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
         show("")
         show_filled(state_gap(own[0]))
         for line in ([] if number else [head]) + lines[: len(own)]:
-            show(line)
+            for part in line.split("\n"):
+                show(part)
         del lines[: len(own)]
-    show("")
+        if unmet := own[0]["unmet"]:
+            scale = find_scale([row["gap"] for row in own], own[0]["measure"])
+            bounds = " or ".join(f"{bound * scale:.3g}" for bound in unmet)
+            show(f"   No setting is within {bounds} on the rows of the choice.")
+    if len(blocks) < ATTRIBUTES_AT_MOST:
+        show("")
     shown = [row for own in blocks for row in own]
     if len(listed) > len(blocks):
         show(f"More attributes: fairfrontier prices {name} --all")
@@ -207,7 +217,10 @@ def _align_prices(blocks: Sequence[Sequence[Mapping[str, Any]]], objective: str)
         scale = find_scale([row["gap"] for row in own], measure)
         for row in own:
             value, gap, cost = (
-                join_interval(*(by * row[end] for end in ends), digits=1 if by > 1 else 3)
+                join_interval(
+                    *(by * row[end] for end in ends),
+                    digits=1 if by > 1 or abs(row[ends[0]]) >= 100 else 3,
+                )
                 for by, *ends in (
                     (size, "objective"),
                     (scale, "gap", "gap_low", "gap_high"),
@@ -225,10 +238,9 @@ def _align_prices(blocks: Sequence[Sequence[Mapping[str, Any]]], objective: str)
     lines = []
     for mark, (limit, value, gap, cost), model in zip(marks, cells, models, strict=True):
         start = f"{mark} {limit:<{wide[0]}} {value:>{wide[1]}} {gap:<{wide[2]}} {cost:<{wide[3]}} "
-        # A name that has no room goes on, so that models can be told apart.
-        room = WIDTH - len(start)
-        rest = f"\n{model[room:]:>{WIDTH}}" if len(model) > room else ""
-        lines.append(f"{start}{model[:room]}{rest}")
+        # A name that has no room follows below, so that models can be told apart.
+        below = f"\n{model:>{WIDTH}}" if len(start) + len(model) > WIDTH else ""
+        lines.append(f"{start.rstrip()}{below}" if below else f"{start}{model}")
     return lines
 
 

@@ -106,17 +106,17 @@ class ClusterError(FairfrontierError):
 
 
 # Names that an error lists; difflib takes a second to compare with some ten thousand.
-LISTED, COMPARED = 12, 5_000
+LISTED, NEAREST, COMPARED = 12, 5, 5_000
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'?" if a known name is near to ``word``, else the nearest ones."""
     names = sorted(map(str, known))
-    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=LISTED, cutoff=0.0)
+    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=NEAREST, cutoff=0.0)
     if near and difflib.get_close_matches(word[:200], near[:1]):
         return f"Did you mean {near[0]!r}?"
     if len(names) > LISTED:
-        return f"Nearest of {len(names):,} are: {', '.join(near or names[:LISTED])}."
+        return f"Nearest of {len(names):,} are: {', '.join(near or names[:NEAREST])}."
     return f"Known are: {', '.join(names)}." if names else "Nothing is registered there."
 
 

@@ -35,7 +35,8 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     best setting without a bound, then those within bounds below its gap: measure, bound, method,
     setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and ``_high``; ``cost``, by
     how much the objective is worse than without a bound, with the ends of a 95% interval, paired by
-    row, of one split of classes; ``asks_groups``, whether it looks at the group of a row; ``most``
+    row, of one split of classes; ``unmet``, of the first, the bounds that no setting is within;
+    ``asks_groups``, whether it looks at the group of a row; ``most``
     and ``least``, the groups of the highest and the lowest rate of decisions for ``given``; and
     ``suggested``, of the tightest bound that costs at most .01 on the rows of the choice, or 1% of
     an error in units of a target. ``models`` is from `list_models`.
@@ -64,7 +65,10 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
                 compared = compare(means, study.select_on, names, asked, None)
                 at = choose_best(compared, objective, asked, None)
             except ConfigError:
-                continue  # No setting is within it, or its groups are too small.
+                # No setting is within it, or its groups are too small.
+                if own:
+                    own[0][0]["unmet"].append(bound)
+                continue
             key = compared.table.index[at]
             score = float(compared.scores[objective][at])
             if free is None:
@@ -73,7 +77,8 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
             both = [(*each, objective) for each in (free, key)]
             cost = -np.diff(orient(objective, test["value"].reindex(both).to_numpy()))[0]
             reach = known.find_reach(free, key)
-            row = {"measure": measure, "bound": bound, "method": key[0], "setting": key[1]}
+            row: dict[str, Any] = {"measure": measure, "bound": bound, "unmet": []}
+            row |= {"method": key[0], "setting": key[1]}
             for name, label in ((objective, "objective"), (measure, "gap")):
                 value, low, high = test.loc[(*key, name), ["value", "low", "high"]].astype(float)
                 row |= {label: value, f"{label}_low": low, f"{label}_high": high}
@@ -126,7 +131,7 @@ def state_gap(row: Mapping[str, Any]) -> str:
     measure, gap = row["measure"], row["gap"]
     if gap is None or gap != gap:
         return f"Without a limit, {measure} cannot be estimated on test rows."
-    if not row["most"]:
+    if not isinstance(row["most"], str):
         return f"Without a limit, {measure} is {show_points(gap, measure)}."
     return (
         f"Without a limit, {row['given']} is decided {show_points(gap, measure)} more often for "

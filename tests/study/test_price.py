@@ -106,6 +106,26 @@ def test_the_title_says_what_the_numbers_say(study, prices):
     assert f"<h1>{state_finding('loans', prices, 'accuracy')}</h1>" in page
 
 
+def test_three_attributes_fit_a_screen_and_models_have_their_whole_names(study, prices, capsys):
+    free = prices["rows"][0]
+    assert {free["most"], free["least"]} <= {"island", "north", "south"}
+    made = []
+    for attribute in ("origin", "country_of_birth", "marital_status"):
+        own = {"measure": f"selection_rate_difference:{attribute}", "suggested": False}
+        for bound in (None, 0.1, 0.05, 0.02):
+            method = f"parity {attribute} (random_forest {bound} of some length)"
+            made.append(free | own | {"bound": bound, "method": method})
+    made[-1]["suggested"] = True
+    summary = study.summary | {"prices": prices | {"rows": made}}
+    command.show_prices(PricesOptions(study="loans"), summary)
+    lines = capsys.readouterr().out.splitlines()
+    # Names of this length take lines of their own.
+    assert len([line for line in lines if not line.endswith("of some length)")]) <= 25
+    assert max(map(len, lines[:-2])) <= 80
+    assert sum("(random_forest 0.02 of some length)" in line for line in lines) == 1
+    assert "marital_status <= 0.02" in lines[-2]
+
+
 def test_bounds_are_below_the_gap():
     assert choose_bounds(MEASURE, 0.07) == [0.05, 0.02]
     assert choose_bounds(MEASURE, 0.01) == []

@@ -384,7 +384,7 @@ class AttributeDraft:
         warnings = [f"{self.column}: {self.comment}"] if self.comment else []
         part = f"rows in the smallest part, {share:.0%} of all, of"
         about = {
-            level: f"{level} (about {rows * share:.0f} of {rows:,})"
+            level: f"{level} (about {int(rows * share)} of {rows:,})"
             for level, rows in self.sizes.items()
             if rows * share < SMALL
         }
