@@ -56,7 +56,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
         free: tuple[str, str] | None = None
         best = np.nan
         bounds: list[float | None] = [None]
-        own = []
+        own: list[tuple[dict[str, Any], bool]] = []
         while bounds:
             bound = bounds.pop(0)
             asked = {} if bound is None else {measure: state_bound(measure, bound)}
