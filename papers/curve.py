@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fairfrontier.study.frontier import find_envelope, orient, summarise
+from fairfrontier.study.frontier import find_pareto, orient, summarise
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +76,30 @@ def trace_curves(
             settings, corner_rows[cost].to_numpy(), corner_rows[harm].to_numpy()
         )
     return curves
+
+
+def find_envelope(cost: np.ndarray, harm: np.ndarray) -> np.ndarray:
+    """Return the corners of the lower convex envelope of a Pareto front.
+
+    Choosing between two predictors at random attains every point between theirs, so a point above
+    such a segment is never worth choosing. ``cost`` and ``harm``, float64 of shape (n_points,), are
+    better lower; points with a NaN are left out. The corners are int64 positions by ascending harm
+    and so descending cost, the first of equal points; points on a segment are not corners.
+    O(n log n): A. M. Andrew, Another efficient algorithm for convex hulls in two dimensions, 1979.
+    """
+    cost, harm = np.asarray(cost, dtype=np.float64), np.asarray(harm, dtype=np.float64)
+    front = np.flatnonzero(find_pareto(-np.column_stack([cost, harm])))
+    front = front[np.lexsort((front, harm[front]))]
+    corners: list[int] = []
+    for point in front.tolist():
+        if corners and (cost[point], harm[point]) == (cost[corners[-1]], harm[corners[-1]]):
+            continue
+        while len(corners) > 1:
+            first, middle = corners[-2:]
+            along = (harm[middle] - harm[first]) * (cost[point] - cost[first])
+            # Below the segment between the other two, it stays.
+            if (cost[middle] - cost[first]) * (harm[point] - harm[first]) < along:
+                break
+            corners.pop()
+        corners.append(point)
+    return np.array(corners, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The frontier as a picture: one panel per fairness measure, better towards the upper right."""
+"""Pictures: their common style, and the settings of a study by a gap and the objective."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import pandas as pd
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import read_plain
-from fairfrontier.study.frontier import find_pareto, orient
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,15 +29,10 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#555555")
 # As many as have no common factor with the colours, so that the first 72 pairs differ.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "p")
-LEGEND_COLUMNS = 5
-# At the font size of the legend; a key and the space around it are as wide as seven letters.
-LETTERS_PER_INCH, KEY_LETTERS = 14.0, 7
 INK, GREY = "#30363d", "#8b949e"
 HEADING: Any = {"fontsize": 10.5, "fontweight": "bold", "loc": "left"}
 # Of groups; longer names would leave too little width for the panels.
 ROWS_AT_MOST, NAME_LENGTH = 40, 34
-# More labels of settings than this in a panel would overlap.
-NAMED_AT_MOST = 12
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -350,192 +344,63 @@ def _fit_axis(named: pd.DataFrame, near: pd.DataFrame, axis: str, name: str) -> 
     return (min(low, 0.0) if whole or low <= margin else low - margin), high + margin
 
 
-def draw_frontier(
-    frontier: pd.DataFrame,
-    accuracy: str,
-    select_on: str,
-    published: pd.DataFrame | None = None,
-    title: str = "",
-    mixtures: pd.DataFrame | None = None,
-) -> bytes:
-    """Return the PNG of a frontier: a panel for each fairness measure, better towards top right.
+def draw_charts(charts: Sequence[Chart], title: str = "") -> bytes:
+    """Return the PNG of charts, a panel each: better is up, and towards what is fair.
 
-    ``frontier`` is as from `build_frontier`, chosen on the part ``select_on``; ``published`` is as
-    from `compare`, and shows the paper's results as large hollow markers and ours as filled ones.
-    The step line joins the chosen settings at their values on the reported part; a chosen setting
-    that another one dominates there lies below it. ``mixtures``, as from `trace_mixtures`, are a
-    dashed line: what two settings attain of which one, drawn for every row, decides.
+    The models of the price list are named by its letters, with their intervals. All else is grey.
     """
-    fairness = list(dict.fromkeys(frontier["fairness"]))
-    shown = set(frontier["method"])
-    if published is not None:
-        published = published.loc[published["measure"].isin([accuracy, *fairness])]
-        shown |= set(published.loc[published["ours_mean"].notna(), "row"])
-        published = published.loc[published["row"].isin(shown)]
-    looks, swept = choose_looks(shown), list_swept(frontier)
-    columns = min(2, len(fairness))
-    height = 3.9 * math.ceil(len(fairness) / columns) + 1.0
-    with open_figure(5.4 * columns, height, w_pad=0.12, h_pad=0.12) as figure:
-        panels = add_panels(figure, len(fairness), columns)
-        for axes, name in zip(panels, fairness, strict=True):
-            table = frontier.loc[frontier["fairness"] == name]
-            _draw_panel(axes, table, name, accuracy, looks)
-            _name_chosen(axes, table, looks, swept)
-            if mixtures is not None:
-                for _, piece in mixtures.loc[mixtures["fairness"] == name].groupby("piece"):
-                    line: Any = {"color": INK, "lw": 0.9, "ls": "--", "alpha": 0.6, "zorder": 2}
-                    axes.plot(piece["accuracy"], piece["fairness_value"], **line)
-            if not table["on_frontier"].any():
-                axes.set_title(
-                    f"not estimable on {select_on}: nothing chosen", fontsize=9, color=GREY
-                )
-            if published is not None:
-                _draw_published(axes, published, name, accuracy, looks)
-            _fit_to_points(axes)
-            _label_panel(axes, name, accuracy)
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left")
-        mixed = mixtures is not None and not mixtures.empty
-        _draw_legend(figure, looks, swept, select_on, published is not None, mixed)
+    columns = min(2, len(charts))
+    rows = math.ceil(len(charts) / columns)
+    width = 7.6 if columns == 1 else 11.0
+    with open_figure(width, 4.2 * rows + 0.9, w_pad=0.12, h_pad=0.12) as figure:
+        for axes, chart in zip(add_panels(figure, len(charts), columns), charts, strict=True):
+            _draw_panel(axes, chart)
+        figure.suptitle(title, fontsize=11, fontweight="bold", x=0.012, ha="left")
+        looks = (
+            ("the best without a limit", _look(free=True)),
+            ("chosen within a limit", _look(letter="A")),
+            ("asks for the group when it decides", _look(letter="A", asks=True)),
+            ("other settings", _look()),
+        )
+        keys = [make_key(label, **look) for label, look in looks]
+        add_legend(figure, keys, columns * 2, fontsize=9, columnspacing=1.6)
         return encode_png(figure)
 
 
-def _draw_panel(axes: Axes, table: pd.DataFrame, name: str, accuracy: str, looks: Looks) -> None:
-    """Draw every setting with its intervals, the chosen ones emphasised, and the step line."""
-    table = table.loc[table["accuracy"].notna() & table["fairness_value"].notna()]
-    chosen = table.loc[table["on_frontier"]]
-    attained = chosen[["accuracy", "fairness_value"]].to_numpy(dtype=np.float64)
-    scores = np.column_stack([orient(accuracy, attained[:, 0]), orient(name, attained[:, 1])])
-    best = attained[find_pareto(scores)]
-    best = best[np.lexsort((best[:, 1], best[:, 0]))]
-    if len(best):
-        # Every accuracy up to a chosen setting's is attained with that setting's fairness.
-        axes.step(best[:, 0], best[:, 1], where="pre", color=INK, lw=1.3, alpha=0.75, zorder=2)
-    for (method, on_frontier), rows in table.groupby(["method", "on_frontier"]):
-        colour, marker = looks[str(method)]
-        x, y = rows["accuracy"].to_numpy(), rows["fairness_value"].to_numpy()
-        axes.errorbar(
-            x,
-            y,
-            xerr=_find_errors(x, rows["accuracy_low"], rows["accuracy_high"]),
-            yerr=_find_errors(y, rows["fairness_low"], rows["fairness_high"]),
-            fmt="none",
-            ecolor=colour,
-            elinewidth=0.9,
-            alpha=0.55 if on_frontier else 0.25,
-            zorder=1,
-        )
-        strong = {"s": 46, "edgecolors": INK, "zorder": 4}
-        faint = {"s": 26, "edgecolors": "none", "zorder": 3, "alpha": 0.45}
-        look: Any = strong if on_frontier else faint
-        axes.scatter(x, y, marker=marker, color=colour, linewidths=1.0, **look)
+def _look(letter: str = "", free: bool = False, asks: bool = False) -> dict[str, Any]:
+    """Return the look of a point: a named one says by colour whether it asks for groups."""
+    shape: dict[str, Any] = {"marker": "D" if asks else "o", "ls": "none"}
+    if free:
+        return {**shape, "ms": 8, "color": INK, "markerfacecolor": "white", "mew": 1.6}
+    return {**shape, "ms": 7.5 if letter else 3.5, "color": COLOURS[asks] if letter else GREY}
 
 
-def _name_chosen(
-    axes: Axes, table: pd.DataFrame, looks: Looks, swept: Mapping[str, list[str]]
-) -> None:
-    """Write the swept values beside the chosen settings unless there are too many to read."""
-    chosen = table.loc[table["on_frontier"] & table["accuracy"].notna()]
-    if len(chosen) > NAMED_AT_MOST:
-        return
-    for row in chosen.itertuples():
-        setting = json.loads(str(row.setting))
-        axes.annotate(
-            ", ".join(str(setting.get(key, "–")) for key in swept[str(row.method)]),
-            (row.accuracy, row.fairness_value),
-            xytext=(5, 5),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=looks[str(row.method)][0],
-            zorder=6,
-        )
-
-
-def _find_errors(value: np.ndarray, low: pd.Series, high: pd.Series) -> np.ndarray:
-    """Return how far intervals extend below and above, shape (2, n); 0 where unknown."""
-    errors = np.vstack([value - low.to_numpy(), high.to_numpy() - value])
-    return np.asarray(np.maximum(np.nan_to_num(errors), 0.0))
-
-
-def _draw_published(
-    axes: Axes, published: pd.DataFrame, name: str, accuracy: str, looks: Looks
-) -> None:
-    """Draw the paper's results hollow and ours under its protocol filled, joined by a line."""
-    means = published.pivot_table(
-        index="row", columns="measure", values=["published_mean", "ours_mean"], dropna=False
-    )
-    for method in means.index:
-        colour, marker = looks[method]
-        ends = []
-        for side, face in (("published_mean", "none"), ("ours_mean", f"{colour}66")):
-            if (side, accuracy) not in means or (side, name) not in means:
-                continue
-            x, y = means.loc[method, (side, accuracy)], means.loc[method, (side, name)]
-            if np.isfinite(x) and np.isfinite(y):
-                ends.append((x, y))
-                axes.scatter(
-                    x, y, marker=marker, s=95, facecolors=face, edgecolors=colour, lw=1.6, zorder=2
-                )
-        if len(ends) == 2:
-            axes.plot(*zip(*ends, strict=True), color=colour, lw=1.1, ls=":", zorder=1)
-
-
-def _fit_to_points(axes: Axes) -> None:
-    """Fit the limits to the points: intervals over a few splits may extend far beyond them."""
-    from matplotlib.collections import PathCollection
-
-    scattered = [marks for marks in axes.collections if isinstance(marks, PathCollection)]
-    points = np.concatenate([np.zeros((0, 2)), *(marks.get_offsets() for marks in scattered)])
-    if not len(points):
-        return
-    for values, set_limits in ((points[:, 0], axes.set_xlim), (points[:, 1], axes.set_ylim)):
-        margin = 0.09 * (np.ptp(values) or 0.1)
-        set_limits(values.min() - margin, values.max() + margin)
-
-
-def _label_panel(axes: Axes, name: str, accuracy: str) -> None:
-    """Label the axes, and invert those of measures of which smaller values are better."""
+def _draw_panel(axes: Axes, chart: Chart) -> None:
+    """Draw a chart as the report does."""
     add_grid(axes)
-    axes.set_xlabel(f"{name_measure(accuracy)}   (better →)")
-    axes.set_ylabel(f"{name_measure(name)}   (better ↑)")
-    if not greater_is_better(accuracy):
-        axes.invert_xaxis()
-    if not greater_is_better(name):
+    axes.set_xlim(*chart.across)
+    axes.set_ylim(*chart.up)
+    if chart.inside.empty:
+        axes.set_title("not estimable on test rows", fontsize=9, color=GREY)
+    if chart.bound is not None:
+        axes.axvspan(chart.across[0], chart.bound, color=COLOURS[0], alpha=0.1, lw=0)
+    named = chart.inside["free"] | (chart.inside["letter"] != "")
+    for asks, own in chart.inside[~named].groupby("asks"):
+        axes.plot(own["x"], own["y"], **_look(asks=bool(asks)))
+    beside: Any = {"xytext": (6, 6), "textcoords": "offset points", "weight": "bold", "size": 11}
+    for row in chart.inside[named].to_dict("records"):
+        ends = {
+            f"{axis}err": np.nan_to_num(
+                [[row[axis] - row[f"{axis}_low"]], [row[f"{axis}_high"] - row[axis]]]
+            ).clip(0.0)
+            for axis in "xy"
+        }
+        look = _look(row["letter"], row["free"], row["asks"])
+        axes.errorbar(row["x"], row["y"], **ends, **look, elinewidth=1.2)
+        axes.annotate(row["letter"], (row["x"], row["y"]), zorder=6, **beside)
+    x, y = (f", {unit}" if unit else "" for unit in chart.units)
+    better = "→" if greater_is_better(chart.measure) else "←"
+    axes.set_xlabel(f"{name_measure(chart.measure)}{x}   (fairer {better})")
+    axes.set_ylabel(f"{name_measure(chart.objective)}{y}   (better ↑)")
+    if not greater_is_better(chart.objective):
         axes.invert_yaxis()
-
-
-def _draw_legend(
-    figure: Figure,
-    looks: Looks,
-    swept: Mapping[str, list[str]],
-    select_on: str,
-    published: bool,
-    mixed: bool,
-) -> None:
-    """Put keys below the panels: the methods, then what sizes and outlines mean."""
-    methods = []
-    for method, (colour, marker) in looks.items():
-        by = f" (by {', '.join(swept[method])})" if swept.get(method) else ""
-        methods.append(make_key(f"{method}{by}", marker=marker, ls="none", color=colour, ms=7))
-    grey: Any = {"color": GREY, "marker": "o"}
-    chosen = f"chosen on {select_on}, shown on test"
-    meaning = [
-        make_key(chosen, markeredgecolor=INK, ms=7, ls="-", **grey),
-        make_key("other settings", alpha=0.5, ms=5, ls="none", **grey),
-    ]
-    if mixed:
-        meaning.append(make_key("mixtures of two settings", color=INK, lw=0.9, ls="--", alpha=0.6))
-    if published:
-        large: Any = {**grey, "mew": 1.6, "ms": 9, "ls": "none"}
-        meaning += [
-            make_key("published", markerfacecolor="white", **large),
-            make_key("ours, published setting", markerfacecolor=f"{GREY}66", **large),
-        ]
-    longest = max(len(str(key.get_label())) for key in (*methods, *meaning))
-    fitting = max(2, int(figure.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS)))
-    columns = min(LEGEND_COLUMNS, fitting, max(len(methods), len(meaning)))
-    lines = [methods[first : first + columns] for first in range(0, len(methods), columns)]
-    blank = make_key(" ", marker="", ls="none")
-    padded = [[*line, *[blank] * (columns - len(line))] for line in (*lines, meaning)]
-    # matplotlib fills a legend column by column.
-    keys = [line[column] for column in range(columns) for line in padded]
-    add_legend(figure, keys, columns, fontsize=9, columnspacing=1.6)

@@ -29,10 +29,11 @@ from fairfrontier.figure.frontier import (
     COLOURS,
     MARKERS,
     choose_looks,
-    draw_frontier,
+    draw_charts,
     greater_is_better,
     name_measure,
     name_within,
+    trace_chart,
 )
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.interval import wilson
@@ -61,7 +62,6 @@ from fairfrontier.study.frontier import (
     orient,
     pivot_measures,
     summarise,
-    trace_mixtures,
 )
 from fairfrontier.study.points import read_counts
 from fairfrontier.study.price import list_gaps, price, state_finding
@@ -561,9 +561,7 @@ def render_report(
     asks = {key for key, group in groups.items() if needs_groups(group)}
     objective = study.frontier.accuracy
     name = name_study(study, asked)
-    listed = prices.get("rows", ())
-    views = list_views(table, listed, objective, asks, name, study.minimum)
-    rows = views[0]["rows"] if views else listed
+    views = list_views(table, prices.get("rows", ()), objective, asks, name, study.minimum)
     script, allowed = read_script()
     return open_template(TEMPLATE).render(
         study=study,
@@ -578,7 +576,7 @@ def render_report(
         cards=_make_cards(results, table, exposed, list_named(views)),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
-        finding=state_finding(study.study, {**prices, "rows": rows}, objective),
+        finding=state_title(study, prices),
         views=views,
         why="" if views else explain_absence(study),
         warnings=[*list_warnings(summary)],
@@ -593,6 +591,13 @@ def render_report(
         palette={"light": LIGHT, "dark": DARK},
         data=pack(json.dumps(explorer, allow_nan=False)),
     )
+
+
+def state_title(study: StudyConfig, prices: Mapping[str, Any]) -> str:
+    """Return what the price list says of the first attribute whose gap is estimable."""
+    rows = prices.get("rows", ())
+    known = [row for row in rows if row["gap"] is not None]
+    return state_finding(study.study, {**prices, "rows": known or rows}, study.frontier.accuracy)
 
 
 def explain_absence(study: StudyConfig) -> str:
@@ -782,26 +787,20 @@ def write_results(
         summary |= {} if encoder is None else {"encoder": encoder}
         if models is not None and len(models):
             summary["prices"] = price(results, models, home)
-    accuracy = study.frontier.accuracy
-    title = f"{study.study}: {accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
     exposed: dict[tuple[str, str], Exposure] = {}
     if store is not None:
         scene = drawing.Scene(study, plan, points, frontier, store, home)
         pictures = {name: drawing.FIGURES.find(name).draw(scene) for name in study.figures}
         exposed = expose_chosen(scene)
-    mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
-    figure = draw_frontier(
-        frontier, accuracy, study.select_on, reproduction.points, title, mixtures
-    )
     report = render_report(results, summary, reproduction, pictures, exposed, models, counts, asked)
     files = {
         "points.parquet": _to_parquet(points, SCHEMA),
-        "frontier.csv": to_csv(name_columns(frontier, accuracy)),
-        "frontier.png": figure,
+        "frontier.csv": to_csv(name_columns(frontier, study.frontier.accuracy)),
         "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }
+    files |= draw_frontier(results, summary)
     files |= {f"{name}.png": picture.png for name, picture in pictures.items()}
     if models is not None:
         files["models.csv"] = to_csv(models)
@@ -812,6 +811,23 @@ def write_results(
     if reproduction.published is not None:
         files["published.csv"] = to_csv(reproduction.published)
     return _replace_files(folder, files)
+
+
+def draw_frontier(results: StudyResults, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return frontier.png, the chart of the first attribute, and attributes.png with several.
+
+    Of the study's measures of fairness where no gap is priced.
+    """
+    study, prices = results.study, summary.get("prices", {})
+    table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
+    rows = [row for row in prices.get("rows", ()) if row["gap"] is not None]
+    measures = dict.fromkeys(row["measure"] for row in rows) or study.frontier.fairness
+    asks = {key for key, group in find_groups(results.plan).items() if needs_groups(group)}
+    charts = [trace_chart(table, study.frontier.accuracy, each, rows, asks) for each in measures]
+    files = {"frontier.png": draw_charts(charts[:1], state_title(study, prices))}
+    if len(charts) > 1:
+        files["attributes.png"] = draw_charts(charts, study.study)
+    return files
 
 
 def describe_results(run: StudyRun) -> dict[str, Any]:

@@ -74,10 +74,8 @@ def list_views(
         own = [row for row in prices if row["measure"] == measure]
         if own[0]["gap"] is None or len(views) == AT_MOST:
             continue
-        gap, size = (
-            find_scale(name, [row[each] for row in own if row[each] is not None])
-            for name, each in ((measure, "gap"), (objective, "objective"))
-        )
+        chart = trace_chart(table, objective, measure, prices, asks)
+        gap, size = (100.0 if unit else 1.0 for unit in chart.units)
         rows = [
             {
                 **row,
@@ -101,7 +99,7 @@ def list_views(
                 "best": best,
                 "gap_unit": " points" if gap > 1 else "",
                 "unit": " points" if size > 1 else "",
-                "chart": draw_chart(trace_chart(table, objective, measure, prices, asks)),
+                "chart": draw_chart(chart),
                 "rates": compare_rates(table, measure, rows[0], best or rows[-1], minimum),
             }
         )

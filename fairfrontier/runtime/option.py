@@ -79,8 +79,8 @@ SCORED: Mapping[bytes, bytes] = {b"fairfrontier": b"score"}
 # What a command leaves in a folder; the first file makes the folder one of its results.
 RESULTS: Mapping[str, tuple[str, ...]] = {
     "run": (
-        *("points.parquet", "scores.parquet", "frontier.csv", "frontier.png", "published.csv"),
-        *("report.html", "summary.json", "models.csv", "changes.csv"),
+        *("points.parquet", "scores.parquet", "frontier.csv", "frontier.png", "attributes.png"),
+        *("published.csv", "report.html", "summary.json", "models.csv", "changes.csv"),
     ),
     "select": (
         *("choice.json", "bundle", "measures.csv", "datasheet.csv", "explain.csv", "explain.png"),

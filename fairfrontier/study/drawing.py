@@ -18,8 +18,8 @@ from fairfrontier.study.config import StudyConfig
 if TYPE_CHECKING:
     from fairfrontier.study.resolve import Planned
 
-# Every study has this figure.
-TAKEN = "frontier"
+# Every study has these figures.
+TAKEN = ("frontier", "attributes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,8 @@ def figure(
     """
 
     def register(draw: Callable[[Scene], Picture]) -> Callable[[Scene], Picture]:
-        if name == TAKEN:
-            raise ValueError(f"every study has a figure {TAKEN!r}")
+        if name in TAKEN:
+            raise ValueError(f"every study has a figure {name!r}")
         FIGURES.add(name, Drawing(name, title, what, draw, supports, needs), draw)
         return draw
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -354,8 +353,6 @@ AGGREGATES: dict[str, tuple[str, int | None]] = {
     "gap_max": ("gap_max", None),
     "gap_rms": ("gap_rms", None),
 }
-# Points that are drawn between two settings.
-STEPS = 17
 
 
 def is_linear(name: str) -> bool:
@@ -404,68 +401,3 @@ def mix_measure(
 def pivot_measures(named: pd.DataFrame, index: list[str], column: str = "value") -> pd.DataFrame:
     """Return a column of named measures as a table: a row for each ``index``, a column for each."""
     return named.set_index([*index, "name"])[column].unstack()  # noqa: PD010
-
-
-def trace_mixtures(
-    points: pd.DataFrame, fits: pd.DataFrame, frontier: pd.DataFrame, accuracy: str
-) -> pd.DataFrame:
-    """Return what mixtures of neighbouring corners of a frontier's hull attain on the test part.
-
-    Corners are those of `find_envelope` on the values that the frontier was chosen by. Columns
-    fairness, piece (the number of the pair), accuracy and fairness_value: means over the splits,
-    exact in expectation over the draws. Empty where a measure is not made of rates.
-    """
-    kept = points.loc[points["part"] == "test"].merge(fits, on=[*KEYS, "seed"])
-    values = pivot_measures(kept.assign(name=name_measures(kept)), [*KEYS, "seed"])
-    share = np.linspace(0.0, 1.0, STEPS)
-    tables = []
-    binary = "tpr" in values.columns
-    for name, table in frontier.groupby("fairness", sort=False):
-        if not (binary and is_linear(accuracy) and is_mixable(str(name))):
-            continue
-        cost, harm = (
-            -orient(measure, table[f"selected_{column}"].to_numpy())
-            for measure, column in ((accuracy, "accuracy"), (str(name), "fairness"))
-        )
-        corners = [
-            values.loc[tuple(key)] for key in table[KEYS].to_numpy()[find_envelope(cost, harm)]
-        ]
-        for piece, (first, second) in enumerate(pairwise(corners)):
-            seeds = first.index.intersection(second.index)
-            ends = (first.loc[seeds], second.loc[seeds])
-            attained = pd.DataFrame(
-                {
-                    column: mix_measure(measure, *ends, share).mean(axis=0)
-                    for column, measure in (("accuracy", accuracy), ("fairness_value", str(name)))
-                }
-            )
-            tables.append(attained.assign(fairness=name, piece=piece))
-    columns = ["fairness", "piece", "accuracy", "fairness_value"]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
-
-
-def find_envelope(cost: np.ndarray, harm: np.ndarray) -> np.ndarray:
-    """Return the corners of the lower convex envelope of a Pareto front.
-
-    Choosing between two predictors at random attains every point between theirs, so a point above
-    such a segment is never worth choosing. ``cost`` and ``harm``, float64 of shape (n_points,), are
-    better lower; points with a NaN are left out. The corners are int64 positions by ascending harm
-    and so descending cost, the first of equal points; points on a segment are not corners.
-    O(n log n): A. M. Andrew, Another efficient algorithm for convex hulls in two dimensions, 1979.
-    """
-    cost, harm = np.asarray(cost, dtype=np.float64), np.asarray(harm, dtype=np.float64)
-    front = np.flatnonzero(find_pareto(-np.column_stack([cost, harm])))
-    front = front[np.lexsort((front, harm[front]))]
-    corners: list[int] = []
-    for point in front.tolist():
-        if corners and (cost[point], harm[point]) == (cost[corners[-1]], harm[corners[-1]]):
-            continue
-        while len(corners) > 1:
-            first, middle = corners[-2:]
-            along = (harm[middle] - harm[first]) * (cost[point] - cost[first])
-            # Below the segment between the other two, it stays.
-            if (cost[middle] - cost[first]) * (harm[point] - harm[first]) < along:
-                break
-            corners.pop()
-        corners.append(point)
-    return np.array(corners, dtype=np.int64)

@@ -36,7 +36,8 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.frontier import find_envelope, list_fits, summarise
+from fairfrontier.study.frontier import list_fits, summarise
+from papers.curve import find_envelope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

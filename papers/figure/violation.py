@@ -11,9 +11,6 @@ import numpy as np
 from fairfrontier.figure.frontier import (
     COLOURS,
     INK,
-    KEY_LETTERS,
-    LEGEND_COLUMNS,
-    LETTERS_PER_INCH,
     MARKERS,
     Looks,
     add_grid,
@@ -387,6 +384,7 @@ def list_line_keys(
 def add_keys(picture: Figure, keys: Sequence[Key]) -> None:
     """Put keys below the panels, in as many columns as fit."""
     longest = max(len(name) for name, _ in keys)
-    fitting = int(picture.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS))
+    # At the font size of the legend; a key and the space around it are as wide as seven letters.
+    fitting = int(picture.get_figwidth() * 14.0 / (longest + 7))
     handles = [make_key(name, **look) for name, look in keys]
-    add_legend(picture, handles, max(1, min(LEGEND_COLUMNS, fitting)), fontsize=8.5)
+    add_legend(picture, handles, max(1, min(5, fitting)), fontsize=8.5)

@@ -6,73 +6,59 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fairfrontier.figure.frontier import (
     choose_looks,
-    draw_frontier,
+    draw_charts,
     find_swept,
     name_measure,
     open_figure,
+    trace_chart,
 )
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.frontier import build_frontier, list_fits
+from fairfrontier.study.frontier import list_fits, summarise
 from tests.study.synthetic import make_plan, make_points, make_study
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+MEASURES = ("gap_rms:sex", "gap_rms:race", "consistency:spouse")
+
+
 @pytest.fixture(scope="module")
-def frontier():
-    study = make_study()
-    plan = make_plan(study)
-    return build_frontier(
-        make_points(plan),
-        list_fits(plan, "frontier"),
-        study.frontier.accuracy,
-        study.frontier.fairness,
-        study.select_on,
-    )
+def table():
+    plan = make_plan(make_study())
+    return summarise(make_points(plan), list_fits(plan, "frontier"), "test")
 
 
-def test_the_same_picture_is_the_same_bytes(frontier):
-    first = draw_frontier(frontier, "balanced_accuracy", "validation", title="toy")
+def trace(table, measures=MEASURES, prices=()):
+    return [trace_chart(table, "balanced_accuracy", each, prices) for each in measures]
+
+
+def test_the_same_picture_is_the_same_bytes(table):
+    prices = [
+        {"measure": "gap_rms:sex", "bound": bound, "method": method, "setting": setting,
+         "suggested": bound is not None}
+        for bound, method in ((None, "gbdt"), (0.1, "reweigh"))
+        for setting in table.loc[table["method"] == method, "setting"].unique()
+    ]  # fmt: skip
+    first = draw_charts(trace(table, prices=prices), "$x_$")
     assert first.startswith(PNG)
-    assert first == draw_frontier(frontier, "balanced_accuracy", "validation", title="toy")
+    assert first == draw_charts(trace(table, prices=prices), "$x_$")
+    assert first != draw_charts(trace(table), "$x_$")
     # Neither a date nor the version of the library is in the file.
     assert b"tEXt" not in first
     assert b"tIME" not in first
 
 
-def test_a_frontier_without_a_single_number_is_still_drawn(frontier):
-    empty = frontier.assign(accuracy=np.nan, fairness_value=np.nan, on_frontier=False)
-    assert draw_frontier(empty, "balanced_accuracy", "validation").startswith(PNG)
+def test_charts_without_a_single_number_are_still_drawn(table):
+    empty = table.assign(value=np.nan)
+    assert draw_charts(trace(empty, MEASURES[:1])).startswith(PNG)
 
 
-def test_mixtures_are_drawn(frontier):
-    name = "gap_rms:sex"
-    mixtures = pd.DataFrame(
-        {"fairness": name, "piece": 0, "accuracy": [0.7, 0.8], "fairness_value": [0.1, 0.2]}
-    )
-    one = frontier.loc[frontier["fairness"] == name]
-    drawn = draw_frontier(one, "balanced_accuracy", "validation", mixtures=mixtures)
-    assert drawn.startswith(PNG)
-    assert drawn != draw_frontier(one, "balanced_accuracy", "validation")
-
-
-def test_one_measure_makes_one_panel(frontier):
-    one = frontier.loc[frontier["fairness"] == "gap_rms:sex"]
-    assert draw_frontier(one, "balanced_accuracy", "train").startswith(PNG)
-
-
-def test_dollar_signs_in_labels_are_no_mathematics(frontier):
-    odd = frontier.assign(method=frontier["method"].str.replace("budro", r"a$\frac{$b"))
-    assert draw_frontier(odd, "balanced_accuracy", "train", title="$x_$").startswith(PNG)
-
-
-def test_swept_parameters_are_those_that_differ(frontier):
-    settings = frontier.groupby("method")["setting"].unique()
+def test_swept_parameters_are_those_that_differ(table):
+    settings = table.groupby("method")["setting"].unique()
     assert find_swept(map(json.loads, settings["budro"])) == ["budget"]
     assert find_swept(map(json.loads, settings["gbdt"])) == []
 
@@ -97,14 +83,14 @@ def test_many_methods_can_be_told_apart():
 
 
 @pytest.mark.once
-def test_no_file_of_the_current_folder_changes_a_picture(frontier, tmp_path):
+def test_no_file_of_the_current_folder_changes_a_picture(table, tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: 000000\ntext.usetex: True\n")
-    frontier.to_parquet(tmp_path / "frontier.parquet")
+    table.to_parquet(tmp_path / "table.parquet")
     code = """
 import sys, pandas as pd
-from fairfrontier.figure.frontier import draw_frontier
-table = pd.read_parquet("frontier.parquet")
-sys.stdout.buffer.write(draw_frontier(table, "balanced_accuracy", "validation", title="toy"))
+from fairfrontier.figure.frontier import draw_charts, trace_chart
+table = pd.read_parquet("table.parquet")
+sys.stdout.buffer.write(draw_charts([trace_chart(table, "balanced_accuracy", "gap_rms:sex")]))
 """
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -113,7 +99,7 @@ sys.stdout.buffer.write(draw_frontier(table, "balanced_accuracy", "validation", 
         capture_output=True,
         check=True,
     )
-    assert done.stdout == draw_frontier(frontier, "balanced_accuracy", "validation", title="toy")
+    assert done.stdout == draw_charts(trace(table, MEASURES[:1]))
 
 
 def test_a_matplotlibrc_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch):

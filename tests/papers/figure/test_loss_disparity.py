@@ -12,7 +12,7 @@ from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.study.frontier import find_envelope
+from papers.curve import find_envelope
 from papers.figure.loss_disparity import check_measures, draw_losses, pair_losses, trace_losses
 from tests.papers.regressed import METHODS, ROOT, make_scene
 
