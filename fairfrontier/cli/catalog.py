@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -16,6 +17,7 @@ from fairfrontier.prepare.config.dataset import (
     Terms,
     read_dataset,
 )
+from fairfrontier.prepare.config.section import Origin
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.study.config import DEFAULT_PROFILE, MethodFile, StudyConfig
@@ -32,9 +34,14 @@ def _list_facts(kind: str, home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         case "datasets":
             for name, path in list_names("dataset", home).items():
                 config = read_dataset(path, home)
+                expected = config.expected
                 yield (
                     name,
                     {
+                        "rows": expected.rows or "",
+                        "read": expected.read or "",
+                        "from": _name_origin(config.source.path[0].origins[0]),
+                        "licence": config.licence,
                         "task": config.label.task,
                         "label": config.label.meaning or config.label.column,
                         "groups": ", ".join(config.groups),
@@ -85,6 +92,13 @@ def _list_facts(kind: str, home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         "reproduces": ", ".join(study.reproduced),
                     },
                 )
+
+
+def _name_origin(origin: Origin) -> str:
+    """Return the name of the folder, the package or the host that a file is from."""
+    if origin.path:
+        return Path(origin.path).parent.name
+    return origin.package.partition("==")[0] if origin.package else urlsplit(str(origin.url)).netloc
 
 
 def _first_line(documented: object) -> str:

@@ -16,9 +16,11 @@ from fairfrontier.prepare.source.fetch import fetch, find
 from fairfrontier.runtime.errors import UnreachableError
 
 ROOT = Path(__file__).resolve().parents[2]
+_FILES = sorted((ROOT / "conf" / "datasets").glob("*.yaml"))
+_CONFIGS = {path.stem: read_dataset(path, ROOT) for path in _FILES}
 # Not committed; tables that users bring are not fetched, either.
-FETCHED = {"celeba", "toxicity", "toxicity-all", "occupations"}
-OWN = {"bios"}
+FETCHED = {name for name, config in _CONFIGS.items() if any(f.sources for f in config.source.files)}
+OWN = {name for name, config in _CONFIGS.items() if config.expected.read == "never"}
 ENCODER = "minilm"
 
 

@@ -14,6 +14,7 @@ from fairfrontier.prepare.config.section import (
     REST,
     Character,
     Count,
+    Expected,
     Features,
     Group,
     Identifier,
@@ -481,11 +482,17 @@ class DatasetConfig(Model):
         description="The most that the dataset may ask for.",
         examples=[{"levels": 5000}],
     )
+    expected: Expected = Field(
+        default=Expected(), description="What is known of the table, which is checked."
+    )
+    licence: str = Field(default="", description="The terms of the data, in a few words.")
     notes: str = Field(default="", description="What a reader of results has to know.")
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
         mentions = mention_columns(self)
+        if self.expected.positive is not None and self.label.task != "binary":
+            raise fault(f"expected.positive is of two classes, and the label is {self.label.task}")
         for key in ("numeric", "categorical", "quantile", "cut", "binary", "passthrough"):
             if self.label.column in mentions[f"features.{key}"]:
                 raise fault(f"features uses {self.label.column!r}, which is the label")
@@ -559,6 +566,8 @@ class DatasetConfig(Model):
             exclude={
                 "notes": True,
                 "description": True,
+                "expected": True,
+                "licence": True,
                 "memory": True,
                 "limits": True,
                 "label": {"meaning"},
@@ -651,7 +660,8 @@ def _follow(path: Path, home: Path | None) -> list[tuple[Path, Any]]:
 def _extend(path: Path, home: Path | None) -> Any:
     merged, *others = [data for _, data in reversed(_follow(path, home))]
     for data in others if isinstance(merged, Mapping) else ():
-        merged = {**merged, **{key: value for key, value in data.items() if key != "extends"}}
+        inherited = {key: value for key, value in merged.items() if key != "expected"}
+        merged = {**inherited, **{key: value for key, value in data.items() if key != "extends"}}
     return merged
 
 

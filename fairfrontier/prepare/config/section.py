@@ -727,6 +727,24 @@ class Source(Model):
         return self
 
 
+class Expected(Model):
+    """What is known of the table beforehand; another one is refused.
+
+    It is of this file alone: a dataset that ``extends`` another says what it expects itself.
+    """
+
+    rows: Count | None = Field(default=None, description="Rows that are kept.")
+    positive: Share | None = Field(
+        default=None,
+        description="Share of class 1 among them, by which that of the table may differ by .001.",
+    )
+    read: Literal["never"] | None = Field(
+        default=None,
+        description="``never`` where the dataset was written from documentation, and its table was "
+        "at no time read.",
+    )
+
+
 class Label(Model):
     """What is learnt."""
 

@@ -47,6 +47,9 @@ from fairfrontier.prepare.table.rows import (
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 
+# By how much a share of class 1 may differ from the one that is stated.
+ROUNDED = 0.001
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -689,6 +692,21 @@ class Plan:
         return columns
 
 
+def _check_expected(config: DatasetConfig, y: np.ndarray, file: Path) -> None:
+    """Raise a DataError where the kept rows are not as many, or as many of class 1, as stated."""
+    rows, positive = config.expected.rows, config.expected.positive
+    found = []
+    if rows is not None and rows != y.size:
+        found.append(f"{y.size:,} rows are kept, and {rows:,} expected")
+    if positive is not None and abs(y.mean() - positive) > ROUNDED:
+        found.append(f"class 1 is {y.mean():.4f} of the rows, and {positive:g} expected")
+    if found:
+        raise DataError(
+            f"{file}: expected: {'; '.join(found)}.",
+            "Get the table that notes describe; or, if this one is meant, correct expected.",
+        )
+
+
 def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     """Decide labels, groups, noise and parts, which does not depend on features.
 
@@ -699,6 +717,7 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     if frame.empty:
         raise DataError(f"{file}: rows: no row remains.", "Loosen rows.keep or missing: drop.")
     target = encode_label(frame[config.label.column], config.label, file)
+    _check_expected(config, target.y, file)
     number_columns, level_columns = used_columns(config)
     levels = {name: unique_levels(frame[name]) for name in level_columns if name in frame}
     for name, level in config.features.binary.items():

@@ -214,6 +214,41 @@ def test_celeba_is_the_published_table():
     assert (round(100 * whole.mean(), 1), round(100 * men.mean(), 1)) == (51.3, 41.7)
 
 
+# Shares of class 1 in every group, in percent, and the group's rows, as notes state them.
+STATED = {
+    ("admissions", "gender"): [(20_968, 56.4), (22_335, 37.8)],
+    ("sqf", "race"): [(5_876, 11.0), (6_471, 9.9)],
+    ("health", "age"): [(37_856, 14.2), (22_141, 51.9)],
+}
+
+
+@pytest.mark.fetched
+@pytest.mark.parametrize(("name", "attribute"), STATED)
+def test_groups_of_fetched_tables_are_as_notes_state(name, attribute):
+    require_files(name)
+    parts = [part for _, part in load(name).parts()]
+    group = np.concatenate([part.group(attribute) for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    found = [(int((group == g).sum()), round(100 * y[group == g].mean(), 1)) for g in (0, 1)]
+    assert found == STATED[name, attribute]
+
+
+@pytest.mark.fetched
+def test_classes_of_nursery_follow_rules():
+    require_files("nursery")
+    split = load("nursery")
+    parts = [part for _, part in split.parts()]
+    X, y = np.concatenate([p.X for p in parts]), np.concatenate([p.y for p in parts])
+    assert dict(zip(split.train.classes, np.bincount(y), strict=True)) == {
+        "not_recom": 4_320, "priority": 4_266, "spec_prior": 4_044, "very_recom": 328,
+    }  # fmt: skip
+    refused = X[:, split.feature_names.index("health_not_recom")] == 1
+    assert np.array_equal(refused, y == split.train.classes.index("not_recom"))
+    poor = np.concatenate([part.group("finance") for part in parts])
+    special = [round(100 * (y[poor == g] == 2).mean(), 1) for g in (0, 1)]
+    assert special == [28.7, 33.8]
+
+
 @pytest.mark.fetched
 def test_comments_of_toxicity_are_as_its_notes_say():
     require_files("toxicity")
