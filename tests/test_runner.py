@@ -26,7 +26,7 @@ from fairfrontier.auditing.noisy_groups import run_noisy_audit
 from fairfrontier.auditing.option import AuditConfig, DebiasConfig
 from fairfrontier.choose.select import Study, export_choice
 from fairfrontier.cli.cleaning import CleanConfig, clean, list_items
-from fairfrontier.cli.command import show_frontier
+from fairfrontier.cli.command import show_end, show_frontiers
 from fairfrontier.models.baseline.linear import Linear
 from fairfrontier.models.registry import load_model
 from fairfrontier.prepare.loader import load
@@ -404,7 +404,8 @@ def test_trials_that_raise_anything_are_counted_and_told(tmp_path, monkeypatch, 
     page = (folder / "report.html").read_text()
     assert f"{count} of the {done['trials']} trials of the search failed" in page
     assert NO_MODEL in page
-    show_frontier(done)
+    show_frontiers(done)
+    show_end(done)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{count} of {done['trials']} trials failed: linear: {told}" in shown
     # The report of a run in which they succeed is another one.

@@ -435,7 +435,8 @@ def list_commands(
     }
     if isinstance(export.bundle, ClassifierBundle) and export.bundle.several:
         for name in ("explain", "audit", "monitor"):
-            following[name] += ["--accepted", export.bundle.manifest["accepted"] or "CLASS"]
+            facts = export.bundle.manifest
+            following[name] += ["--accepted", facts["accepted"] or facts["classes"][-1]]
     if not export.bundle.encoder.attributes:
         del following["audit"]
     written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}

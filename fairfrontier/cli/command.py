@@ -244,12 +244,6 @@ def _align_prices(blocks: Sequence[Sequence[Mapping[str, Any]]], objective: str)
     return lines
 
 
-def show_frontier(done: dict[str, Any]) -> None:
-    """Print the frontiers of a finished run, and how it ended."""
-    show_frontiers(done)
-    show_end(done)
-
-
 def show_frontiers(done: dict[str, Any]) -> None:
     """Print a table of all settings for each fairness measure."""
     import pandas as pd

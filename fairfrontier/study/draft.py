@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -186,7 +187,7 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
     recover(files["study"].parent)
     if files["study"].exists():
         raise _refuse(files["study"])
-    at = kept if raw.parquet else Path(raw.path or kept)
+    at = kept if raw.parquet else Path(os.path.normpath(raw.path or kept))
     location = at.relative_to(home) if at.is_relative_to(home) else at
     with ExitStack() as stack:
         # The last folder is filled first: a study is never without its dataset and table.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.interval import measure_reach
@@ -35,9 +36,9 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     best setting without a bound, then those within bounds below its gap: measure, bound, method,
     setting; ``gap`` and ``objective`` on test rows, each with ``_low`` and ``_high``; ``cost``, by
     how much the objective is worse than without a bound, with the ends of a 95% interval, paired by
-    row, of one split of classes; ``unmet``, of the first, the bounds that no setting is within;
-    ``asks_groups``, whether it looks at the group of a row; ``most``
-    and ``least``, the groups of the highest and the lowest rate of decisions for ``given``; and
+    row of one split of classes, and by split of several; ``unmet``, of the first, the bounds that
+    no setting is within; ``asks_groups``, whether it looks at the group of a row; ``most`` and
+    ``least``, the groups of the highest and the lowest rate of decisions for ``given``; and
     ``suggested``, of the tightest bound that costs at most .01 on the rows of the choice, or 1% of
     an error in units of a target. ``models`` is from `list_models`.
     """
@@ -50,6 +51,7 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
     means, tested = (summarise(results.points, fits, part) for part in (study.select_on, "test"))
     test = tested.set_index([*KEYS, "name"])
     known = _Decisions(results, models, fits, home)
+    runs = tabulate_runs(results.points, objective)
     asks = models.groupby(KEYS)["needs_groups"].first().astype(bool)
     listed = []
     for measure in list_gaps(fairness, set(means["name"])):
@@ -76,7 +78,8 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
                 bounds = list(choose_bounds(measure, float(compared.table[measure].iloc[at])))
             both = [(*each, objective) for each in (free, key)]
             cost = -np.diff(orient(objective, test["value"].reindex(both).to_numpy()))[0]
-            reach = known.find_reach(free, key)
+            apart = runs.loc[[free]].to_numpy()[0] - runs.loc[[key]].to_numpy()[0]
+            reach = find_reach(apart) if len(apart) > 1 else known.find_reach(free, key)
             row: dict[str, Any] = {"measure": measure, "bound": bound, "unmet": []}
             row |= {"method": key[0], "setting": key[1]}
             for name, label in ((objective, "objective"), (measure, "gap")):
@@ -101,6 +104,20 @@ def price(results: StudyResults, models: pd.DataFrame, home: Path) -> dict[str, 
             {name: None if each != each else each for name, each in row.items()} for row in listed
         ],
     }
+
+
+def tabulate_runs(points: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return a measure on test rows by setting, with a column for each seed."""
+    measure, group = split_name(name)
+    own = points[(points["part"] == "test") & (points["measure"] == measure)]
+    own = own[own["group"].astype(str) == group].astype({"method": str, "setting": str})
+    return own.pivot_table(index=KEYS, columns="seed", values="value", aggfunc="first")
+
+
+def find_reach(apart: np.ndarray) -> float:
+    """Return t·sd/√k of k splits' differences, half the length of their mean's 95% interval."""
+    k = len(apart)
+    return float(stdtrit(k - 1, 0.975) * apart.std(ddof=1) / np.sqrt(k))
 
 
 def state_finding(study: str, prices: Mapping[str, Any], objective: str) -> str:

@@ -128,7 +128,7 @@ def test_a_label_may_look_like_a_number(tmp_path, capsys):
     (tmp_path / "frontier.csv").write_bytes(to_csv(pd.DataFrame([row])))
     write_json({"accuracy": "accuracy"}, tmp_path / "summary.json")
     facts = {"study": "loans", "folder": str(tmp_path), "fits": 1, "trained": 1, "seconds": 0.0}
-    cli.show_frontier({**facts, "skipped": {}})
+    cli.show_frontiers({**facts, "skipped": {}})
     shown = capsys.readouterr().out
     assert "2024" in shown
     # How many groups the difference leaves out stands beside it.

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from fairfrontier.choose.select import Study
 from fairfrontier.cli import command
 from fairfrontier.runner import run_plain
 from fairfrontier.study.config import PricesOptions, RunOptions
 from fairfrontier.study.frontier import name_measures
-from fairfrontier.study.price import choose_bounds, state_finding
+from fairfrontier.study.price import choose_bounds, find_reach, state_finding
 from fairfrontier.study.run import start_study
 from tests.project import make_project
 
@@ -86,6 +87,12 @@ def test_the_interval_of_a_cost_is_paired_by_row(study, prices, home):
     assert last["cost"] == pytest.approx(apart.mean())
     assert last["cost_high"] - last["cost"] == pytest.approx(reach, rel=1e-4)
     assert prices["trivial"] == pytest.approx(max(part.y.mean(), 1 - part.y.mean()))
+
+
+def test_the_interval_of_a_cost_over_splits_is_that_of_their_mean():
+    apart = np.array([0.02, 0.05, -0.01])
+    low, high = scipy.stats.t.interval(0.95, 2, apart.mean(), scipy.stats.sem(apart))
+    assert find_reach(apart) == pytest.approx((high - low) / 2)
 
 
 def test_the_title_says_what_the_numbers_say(study, prices):
