@@ -341,7 +341,7 @@ class ThresholdDescent(RandomizedThreshold):
     """Randomised thresholds under parity as the paper finds them, for a width above 0.
 
     Width and rate are chosen by exact solutions, as in `RandomizedThreshold`, whose parameters it
-    has but ``criterion``, ``within`` and ``calibrate``.
+    has but ``calibrate``.
 
     Parameters
     ----------
@@ -363,7 +363,6 @@ class ThresholdDescent(RandomizedThreshold):
 
     # Rows are drawn.
     weights_are_counts: ClassVar[bool] = False
-    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
     retired: ClassVar[frozenset[str]] = frozenset()
     example: ClassVar[Mapping[str, Any]] = {**RandomizedThreshold.example, "steps": 1000}
 
@@ -399,8 +398,7 @@ class ThresholdDescent(RandomizedThreshold):
         self.random_state = random_state
 
     # What the exact solutions take that this has no choice of.
-    criterion = "parity"
-    within = calibrate = None
+    calibrate = None
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

@@ -1,33 +1,28 @@
-"""Near-optimal debiasing: randomised ramps by group, exact for both criteria from one sort.
+"""Near-optimal debiasing: randomised ramps by group with equal rates, exact from one sort.
 
-    min_{0≤h≤1} (γ/2) E h² − E[h (f − c)]   s.t.  low ≤ E[z h | k] ≤ high for every group k
+    min_{0≤h≤1} (γ/2) E h² − E[h (f − c)]   s.t.  |E[h | k] − ρ| ≤ ε/2 for every group k        (6)
 
 for scores f ∈ [−1, 1], an estimate of 2η − 1 with η = P(Y=1|x), and c the score from which on
 decision 1 pays. Each group is a separate problem, solved by
 
-    h = clip((f − c − m z)/γ, 0, 1),
+    h = clip((f − c − m)/γ, 0, 1).
 
-a ramp of each cell, in which z is one number. The criterion says what z is:
-
-- parity: 1, so that the threshold is c + m; the paper's problem (6);
-- covariance, with two cells a group: 1_S − ρ_k, ρ_k = E[1_S | k], between −ε and ε (the paper has
-  ε here, not ε/2): thresholds of members and of others move apart (15).
-
-The mean of z h falls as m grows, so m is 0 where that meets the bounds, and else the root nearest
-to 0 of the mean = the nearest bound. Between two breakpoints the mean is a straight line whose
-coefficients are differences of running sums over the sorted scores, and Newton's steps end at the
-root, up to rounding. At γ = 0 h is a threshold with a coin at it, the limit of γ → 0.
+The rate falls as m grows, so m is 0 where that meets the bounds, and else the root nearest to 0 of
+the rate = the nearest bound. Between two breakpoints the rate is a straight line whose coefficients
+are differences of running sums over the sorted scores, and Newton's steps end at the root, up to
+rounding. At γ = 0 h is a threshold with a coin at it, the limit of γ → 0.
 
 References
 ----------
 I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning models.
-NeurIPS 2021, equations 1, 4, 6 and 15, theorem 3 for γ → 0. Exact solutions in place of the paper's
+NeurIPS 2021, equations 1, 4 and 6, theorem 3 for γ → 0. Exact solutions in place of the paper's
 SGD: ours.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -37,7 +32,7 @@ import numpy as np
 from fairfrontier.models.thresholds.rule import ThresholdRule, conjugate
 from fairfrontier.models.thresholds.threshold import TOLERANCE, Segment, ThresholdProblem
 
-Criterion = Literal["parity", "covariance"]
+Side = Literal["left", "right"]
 
 # The search for a root ends at this accuracy of the mean, or at neighbouring numbers.
 FINEST = 1e-14
@@ -51,39 +46,30 @@ ACCURACY = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The optimum under a criterion, with its certificate.
+    """The optimum of (6), with its certificate.
 
     Attributes
     ----------
-    width : float
-        γ.
     rule : ThresholdRule
-        By code of the problem; under covariance codes are 2 · subgroup + member.
-    rate : ndarray of float64, shape (n_cells,)
-        E[h | cell] on the problem's rows; NaN in a cell without rows.
+        By code of the problem.
+    rate : ndarray of float64, shape (n_groups,)
+        E[h | group] on the problem's rows; NaN of a group without rows.
     multiplier : ndarray of float64, shape (n_groups,)
         m.
-    reached : ndarray of float64, shape (n_groups,)
-        The bounded quantity on the problem's rows; NaN where a group has none.
-    violation : ndarray of float64, shape (n_groups,)
-        Distance of ``reached`` from its bounds; 0 up to rounding.
     binding : ndarray of bool, shape (n_groups,)
-        Whether the unconstrained optimum violates parity.
+        Whether the unconstrained optimum violates the bounds.
     objective : float
         Σ w [(γ/2) h² − h (f − c)] / Σ w.
     dual_value : float
-        The Lagrangian dual at ``multiplier``, −Σ w [ξ_γ(f − c − m z) + m τ + |m| ε/2] / Σ w for
-        bounds τ ± ε/2: no feasible rule has a smaller objective.
+        The Lagrangian dual at ``multiplier``, −Σ w [ξ_γ(f − c − m) + m ρ + |m| ε/2] / Σ w: no
+        feasible rule has a smaller objective.
     converged : bool
         Whether every group meets its bounds and the gap is closed, both up to rounding.
     """
 
-    width: float
     rule: ThresholdRule
     rate: np.ndarray
     multiplier: np.ndarray
-    reached: np.ndarray
-    violation: np.ndarray
     binding: np.ndarray
     objective: float
     dual_value: float
@@ -96,7 +82,7 @@ class Solution:
 
 
 class Lines(NamedTuple):
-    """The ramps h = clip(slope (f − threshold), 0, 1) of one cell for G candidates.
+    """The ramps h = clip(slope (f − threshold), 0, 1) of one group for G candidates.
 
     All are float64 of shape (G,). An infinite slope makes a threshold with a ``coin`` at it.
     """
@@ -107,45 +93,25 @@ class Lines(NamedTuple):
     multiplier: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class _Unit:
-    """One group: its cells, which are positions in the problem, and their share and z.
-
-    ``total`` is the group's weight.
-    """
-
-    cells: tuple[int, ...]
-    segments: tuple[Segment, ...]
-    part: np.ndarray
-    z: np.ndarray
-    total: float
-
-
-def solve(
+def solve_exact(
     problem: ThresholdProblem,
-    criterion: Criterion,
     width: float,
-    rate: float | None = None,
+    rate: float,
     budget: float = 0.0,
     cut: float = 0.0,
     *,
     lines: Sequence[Lines] | None = None,
 ) -> Solution:
-    """Solve one problem.
+    """Solve (6) for one width and rate.
 
     Parameters
     ----------
     problem : ThresholdProblem
-        Scores by group; for covariance by code 2 · subgroup + member. Groups without weight keep
-        the threshold c under parity; covariance needs weight in every group.
-    criterion : {"parity", "covariance"}
-        What is equal over the groups.
+        Scores by group. Groups without weight keep the threshold c.
     width : float
         γ ≥ 0. Well below 1e-6 leaves double precision no room for the ramp: use 0.
-    rate : float or None
-        τ ∈ [0, 1] of those decided 1; None under covariance.
-    budget : float
-        ε ≥ 0: bounds are τ ± ε/2, or ±ε under covariance.
+    rate, budget : float
+        ρ ∈ [0, 1] and ε ≥ 0.
     cut : float
         c.
     lines : sequence of Lines, optional
@@ -155,203 +121,101 @@ def solve(
     -----
     O(K log n) for some ten steps; O(n) for the certificate.
     """
-    target = 0.0 if rate is None else float(rate)
     if lines is None:
-        lines = draw_lines(problem, criterion, np.array([width]), np.array([target]), budget, cut)
-    return _conclude(problem, criterion, lines, width, target, budget, cut)
-
-
-def solve_exact(
-    problem: ThresholdProblem, width: float, rate: float, budget: float = 0.0
-) -> Solution:
-    """Solve (6), under parity, for one width and rate."""
-    return solve(problem, "parity", width, rate, budget)
+        lines = draw_lines(problem, np.array([width]), np.array([rate]), budget, cut)
+    size, half = len(lines), budget / 2
+    reached, multiplier, binding = np.full(size, np.nan), np.zeros(size), np.zeros(size, dtype=bool)
+    violation, objective, dual = 0.0, 0.0, 0.0
+    for k, (segment, line) in enumerate(zip(problem.segments, lines, strict=True)):
+        threshold, coin, slope, m = (float(each[0]) for each in line)
+        multiplier[k] = m
+        if segment.total == 0:
+            continue
+        share, (f, mass) = segment.total / problem.total, (segment.share.score, segment.share.mass)
+        weight, gain = np.diff(mass), f - cut
+        h = _decide(f, threshold, coin, slope)
+        chosen = weight * h
+        reached[k] = chosen.sum()
+        objective += share * float(chosen @ (width / 2.0 * h - gain))
+        dual -= share * (m * rate + abs(m) * half)
+        dual -= share * float(weight @ conjugate(gain - m, width))
+        free = weight @ (np.clip(gain / width, 0.0, 1.0) if width > 0 else gain > 0)
+        violation = max(violation, abs(reached[k] - rate) - half)
+        binding[k] = abs(free - rate) > half + TOLERANCE
+    ends = [np.array([float(line[i][0]) for line in lines]) for i in range(2)]
+    closed = abs(objective - dual) <= ACCURACY * (1.0 + np.abs(multiplier).max())
+    return Solution(
+        rule=ThresholdRule(float(width), *ends),
+        rate=reached,
+        multiplier=multiplier,
+        binding=binding,
+        objective=objective,
+        dual_value=dual,
+        converged=bool(closed and violation <= ACCURACY),
+    )
 
 
 def draw_lines(
-    problem: ThresholdProblem,
-    criterion: Criterion,
-    width: np.ndarray,
-    rate: np.ndarray,
-    budget: float,
-    cut: float = 0.0,
+    problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float, cut: float = 0.0
 ) -> list[Lines]:
-    """Return the optimal ramps of each cell for candidates of widths and rates, both (G,)."""
+    """Return the optimal ramps of each group for candidates of widths and rates, both (G,)."""
     width, rate = (np.asarray(each, dtype=np.float64) for each in (width, rate))
-    half = budget if criterion == "covariance" else budget / 2
-    lines: dict[int, Lines] = {}
-    for unit in _list_units(problem, criterion):
-        solved = _solve_unit(unit, width, rate - half, rate + half, cut)
-        lines |= dict(zip(unit.cells, solved, strict=True))
-    return [lines[cell] for cell in range(len(problem.segments))]
+    low, high = rate - budget / 2, rate + budget / 2
+    return [_draw_line(segment, width, low, high, cut) for segment in problem.segments]
 
 
-def _list_units(problem: ThresholdProblem, criterion: Criterion) -> list[_Unit]:
-    """Return the groups of a problem."""
-    units, per_group = [], 2 if criterion == "covariance" else 1
-    for start in range(0, len(problem.segments), per_group):
-        cells = tuple(range(start, start + per_group))
-        segments = tuple(problem.segments[cell].share for cell in cells)
-        totals = np.array([problem.segments[cell].total for cell in cells])
-        total = float(totals.sum())
-        part = totals / (total or 1.0)
-        z = np.array([-part[1], part[0]]) if criterion == "covariance" else np.ones(1)
-        units.append(_Unit(cells, segments, part, z, total))
-    return units
+def _draw_line(
+    segment: Segment, width: np.ndarray, low: np.ndarray, high: np.ndarray, cut: float
+) -> Lines:
+    """Return the ramps of a group whose rates lie between bounds."""
+    ramp, share = width > 0, segment.share
+    m, gamma = np.zeros_like(width), np.where(ramp, width, 1.0)
 
+    def mean(m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        chosen, mass = integrate(share, -(m + cut) / gamma, 1.0 / gamma)
+        return chosen, -mass / gamma
 
-def _solve_unit(
-    unit: _Unit, width: np.ndarray, low: np.ndarray, high: np.ndarray, cut: float
-) -> list[Lines]:
-    """Return the ramps of the cells of a group."""
-    ramp = width > 0
-    w, gamma = np.zeros_like(width), np.where(ramp, width, 1.0)
-
-    def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = np.zeros_like(w), np.zeros_like(w)
-        for segment, share, z in zip(unit.segments, unit.part, unit.z, strict=True):
-            chosen, mass = integrate(segment, -(w * z + cut) / gamma, 1.0 / gamma)
-            value += share * (z * chosen)
-            slope -= share * (z * z * mass) / gamma
-        return value, slope
-
-    if unit.total > 0 and ramp.any():
+    if segment.total > 0 and ramp.any():
         # Widths of 0 have no ramp to search: NaN bounds are met.
-        w = find_roots(mean, *(np.where(ramp, end, np.nan) for end in (low, high)))
-    lines = [Lines(cut + w * z, np.zeros_like(w), 1.0 / gamma, w) for z in unit.z]
+        m = find_roots(mean, *(np.where(ramp, end, np.nan) for end in (low, high)))
+    line = Lines(cut + m, np.zeros_like(m), np.where(ramp, 1.0 / gamma, np.inf), m)
     for i in np.flatnonzero(~ramp).tolist():
-        root, steps = 0.0, [(cut, 0.0)] * len(lines)
-        if unit.total > 0:
-            root, steps = _find_steps(unit, float(low[i]), float(high[i]), cut)
-        for line, (threshold, coin) in zip(lines, steps, strict=True):
-            line.threshold[i], line.coin[i], line.slope[i] = threshold, coin, np.inf
-            line.multiplier[i] = root
-    return lines
+        if segment.total > 0:
+            step = _find_step(share, float(low[i]), float(high[i]), cut)
+            line.threshold[i], line.coin[i] = step
+            m[i] = step[0] - cut
+    return line
 
 
-def _find_steps(
-    unit: _Unit, low: float, high: float, cut: float
-) -> tuple[float, list[tuple[float, float]]]:
-    """Return w at width 0, and the threshold and the coin of each cell.
+def _find_step(share: Segment, low: float, high: float, cut: float) -> tuple[float, float]:
+    """Return the threshold nearest to the cut at which the rate is within bounds, and its coin."""
+    score, start = share.score, int(np.searchsorted(share.score, cut, side="right"))
 
-    As w passes the ratio (f − c)/z of a row, h falls from 1 to 0 where z > 0, and rises from 0 to 1
-    where z < 0; in the limit of γ → 0 all falls come before all rises. Where the mean at 0 is below
-    its bounds, z and w change their signs.
-    """
-    sums, ratios, starts = [], [], []
-    for segment, share, z in zip(unit.segments, unit.part, unit.z, strict=True):
-        ratios.append((segment.score - cut) / z if z else np.full(segment.score.shape, -np.inf))
-        sums.append(share * (z * segment.mass))
-        starts.append(int(np.searchsorted(segment.score, cut, side="right")))
+    def count(at: float, side: Side) -> int:
+        return int(np.searchsorted(score, at, side))
 
-    def weigh(places: Sequence[int]) -> float:
-        pairs = zip(sums, places, strict=True)
-        return sign * sum(float(each[-1] - each[place]) for each, place in pairs)
+    def above(place: int) -> float:
+        """Return the share of the rows from the one at a place on."""
+        return float(share.mass[-1] - share.mass[place])
 
-    sign = 1.0
-    mean = weigh(starts)
-    over, under = mean > high + TOLERANCE, mean < low - TOLERANCE
-    if not (over or under):
-        return 0.0, [(cut, 0.0)] * len(starts)
-    if under:
-        sign, ratios = -1.0, [-ratio for ratio in ratios]
-    target = sign * (low if under else high)
-    # Where rows fall ratios ascend with the score, else they descend.
-    falls = [sign * float(each[-1]) >= 0 for each in sums]
+    def search(places: range, side: Side, met: Callable[[float], bool]) -> float:
+        """Return the first score, from the cut outwards, beyond which the rate is within bounds."""
+        found = bisect_left(
+            places, True, hi=len(places) - 1, key=lambda i: met(above(count(score[i], side)))
+        )
+        return float(score[count(score[places[found]], "left")])
 
-    def place(w: float, *, after: bool) -> list[int]:
-        """Return the first row of each cell that is chosen just before or after w."""
-        side: Literal["left", "right"] = "right" if after else "left"
-        return [
-            int(
-                np.searchsorted(ratio, w, side)
-                if fall
-                else ratio.size - np.searchsorted(ratio[::-1], w, side)
-            )
-            for ratio, fall in zip(ratios, falls, strict=True)
-        ]
-
-    breaks = np.sort(np.concatenate([r[(r >= 0) & np.isfinite(r)] for r in ratios]), kind="stable")
-    if not breaks.size:
-        return 0.0, [(cut, 0.0)] * len(starts)
-    first, last = 0, breaks.size - 1
-    while first < last:
-        middle = (first + last) // 2
-        met = weigh(place(float(breaks[middle]), after=True)) <= target + TOLERANCE
-        first, last = (first, middle) if met else (middle + 1, last)
-    w = float(breaks[first])
-    before, after = place(w, after=False), place(w, after=True)
-    between = weigh([b if fall else a for a, b, fall in zip(before, after, falls, strict=True)])
-    gain, loss = weigh(before) - between, between - weigh(after)
-    left = target - between
-    coins = (min(1.0, left / gain) if left > TOLERANCE and gain > 0 else 0.0,
-             min(1.0, -left / loss) if left < -TOLERANCE and loss > 0 else 0.0)  # fmt: skip
-    steps = []
-    for k, segment in enumerate(unit.segments):
-        score, start = segment.score, min(before[k], after[k])
-        if before[k] != after[k]:
-            steps.append((float(score[start]), coins[0 if falls[k] else 1]))
-            continue
-        # Rounding must not move a row across the threshold.
-        t = cut + sign * w * float(unit.z[k])
-        floor = float(score[start - 1]) if start else -2.0
-        ceiling = float(score[start]) if start < score.size else 2.0
-        steps.append((t if floor <= t < ceiling else floor, 0.0))
-    return sign * w, steps
-
-
-def _conclude(
-    problem: ThresholdProblem,
-    criterion: Criterion,
-    lines: Sequence[Lines],
-    width: float,
-    target: float,
-    budget: float,
-    cut: float,
-) -> Solution:
-    """Return the solution with the quantities measured on all rows."""
-    units, half = _list_units(problem, criterion), budget / (1 + (criterion != "covariance"))
-    rate, reached = np.full(len(lines), np.nan), np.full(len(units), np.nan)
-    multiplier, violation, binding = np.zeros((3, len(units)))
-    objective = dual = 0.0
-    for k, unit in enumerate(units):
-        m = multiplier[k] = float(lines[unit.cells[0]].multiplier[0])
-        if unit.total == 0:
-            continue
-        share, pull, free = unit.total / problem.total, 0.0, 0.0
-        dual -= share * (m * target + abs(m) * half)
-        for cell, segment, part, z in zip(
-            unit.cells, unit.segments, unit.part, unit.z, strict=True
-        ):
-            if part == 0:
-                continue
-            f, weight = segment.score, np.diff(segment.mass)
-            threshold, coin, slope, _ = (float(each[0]) for each in lines[cell])
-            h = _decide(f, threshold, coin, slope)
-            chosen = weight * h
-            rate[cell], gain = chosen.sum(), f - cut
-            pull += part * (z * rate[cell])
-            objective += share * part * float(chosen @ (width / 2.0 * h - gain))
-            dual -= share * part * float(weight @ conjugate(gain - m * z, width))
-            own = np.clip(gain / width, 0.0, 1.0) if width > 0 else gain > 0
-            free += part * float(weight @ own)
-        reached[k] = pull
-        violation[k] = max(0.0, abs(pull - target) - half)
-        binding[k] = criterion == "parity" and abs(free - target) > half + TOLERANCE
-    table = [np.array([float(line[i][0]) for line in lines]) for i in range(2)]
-    closed = abs(objective - dual) <= ACCURACY * (1.0 + np.abs(multiplier).max())
-    return Solution(
-        width=float(width),
-        rule=ThresholdRule(float(width), *table),
-        rate=rate,
-        multiplier=multiplier,
-        reached=reached,
-        violation=violation,
-        binding=binding.astype(bool),
-        objective=objective,
-        dual_value=dual,
-        converged=bool(closed and violation.max() <= ACCURACY),
-    )
+    if above(start) > high + TOLERANCE:
+        places, target = range(count(cut, "left"), score.size), high
+        threshold = search(places, "right", lambda rate: rate <= high + TOLERANCE)
+    elif above(start) < low - TOLERANCE and start > 0:
+        target = low
+        threshold = search(range(start - 1, -1, -1), "left", lambda rate: rate >= low - TOLERANCE)
+    else:
+        return cut, 0.0
+    below, rest = above(count(threshold, "left")), above(count(threshold, "right"))
+    left = target - rest
+    return threshold, min(1.0, left / (below - rest)) if left > TOLERANCE and below > rest else 0.0
 
 
 def _decide(f: np.ndarray, threshold: float, coin: float, slope: float) -> np.ndarray:
@@ -420,11 +284,11 @@ def find_roots(
 def judge_lines(
     labelled: ThresholdProblem, lines: Sequence[Lines], gain: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return expected accuracy, and max − min of E[h | cell], of G candidates, shapes (G,).
+    """Return expected accuracy, and max − min of E[h | group], of G candidates, shapes (G,).
 
     They are E[y h + (1 − y)(1 − h)], in which a row with label y counts ``gain[y]`` times, and the
-    range of the rates of cells that have rows, exact on ``labelled``, which is built from codes
-    2 k + y; ``lines`` are those of its cells k.
+    range of the rates of groups that have rows, exact on ``labelled``, which is built from codes
+    2 k + y; ``lines`` are those of its groups k.
     """
     right, rates = np.zeros(lines[0].threshold.size), []
     for k, line in enumerate(lines):

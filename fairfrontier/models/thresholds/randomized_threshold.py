@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, cast, get_args
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.models.base import training_weight
-from fairfrontier.models.group import Attributes, find_columns, read_groups
+from fairfrontier.models.group import Attributes
 from fairfrontier.models.objective import Objective, choose_cut
 from fairfrontier.models.persistence import State
 from fairfrontier.models.registry import method
@@ -23,19 +23,17 @@ from fairfrontier.models.thresholds.calibration import KINDS, Calibration, Kind,
 from fairfrontier.models.thresholds.curve import Objective as Served
 from fairfrontier.models.thresholds.curve import weigh_objective
 from fairfrontier.models.thresholds.ramp import (
-    Criterion,
     Lines,
     Solution,
     as_lines,
     draw_lines,
     judge_lines,
-    solve,
     solve_exact,
 )
 from fairfrontier.models.thresholds.rule import FittedRule, Scale, ThresholdRule, measure_rates
 from fairfrontier.models.thresholds.sample import ScoredRows
 from fairfrontier.models.thresholds.threshold import ThresholdProblem
-from fairfrontier.prepare.split import Part, Split
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, InputError
 
 # γ ∈ {.01, .02, .05, .1, .2, …, 1} and ρ ∈ E[y] + {−.1, −.05, 0, .05, .1} (section 5).
@@ -64,59 +62,35 @@ def choose_best(widths: np.ndarray, rates: np.ndarray, accuracy: np.ndarray, cen
 def choose(
     problem: ThresholdProblem,
     labelled: ThresholdProblem | None,
-    criterion: Criterion = "parity",
     *,
     widths: Sequence[float],
-    rates: Sequence[float | None],
+    rates: Sequence[float],
     budget: float,
     centre: float = 0.0,
     objective: Objective = "accuracy",
     cut: float = 0.0,
-    merged: np.ndarray | None = None,
-) -> tuple[Solution, Any, pd.DataFrame]:
+) -> tuple[Solution, float, pd.DataFrame]:
     """Solve every pair of a width and a rate, and return the best by an objective with its rate.
 
     All candidates come from one sort. ``labelled`` has the rows that judge, by codes 2 k + y; None
     where there is one pair only. The frame lists the candidates' width, rate, accuracy (else
-    objective) and gap; it is empty without a choice. See `choose_best` for ties and ``centre``. For
-    covariance, which has no rate, ``merged`` has the code of every cell in the problem, and the
-    solution's rule and rates are by cell.
+    objective) and gap; it is empty without a choice. See `choose_best` for ties and ``centre``.
     """
     tried = [(width, rate) for width in widths for rate in rates]
-    width = np.array([pair[0] for pair in tried])
+    width, column = np.array(tried, dtype=np.float64).T
     judged = "accuracy" if objective == "accuracy" else "objective"
-    column = np.array([0.0 if pair[1] is None else pair[1] for pair in tried], dtype=np.float64)
-    table = {"width": width, **({"rate": column} if criterion == "parity" else {})}
-    best, lines = 0, None
+    table, best, lines = {"width": width, "rate": column}, 0, None
     if len(tried) > 1 and labelled is not None:
-        drawn = draw_lines(problem, criterion, width, column, budget, cut)
-        by_cell = drawn if merged is None else [drawn[code] for code in merged.tolist()]
-        table[judged], table["gap"] = judge_lines(
-            labelled, by_cell, weigh_labels(objective, labelled)
-        )
+        drawn = draw_lines(problem, width, column, budget, cut)
+        gain = weigh_labels(objective, labelled)
+        table[judged], table["gap"] = judge_lines(labelled, drawn, gain)
         best = choose_best(width, column, table[judged], centre)
         lines = [Lines(*(each[[best]] for each in line)) for line in drawn]
     else:
         table = {name: np.zeros(0) for name in (*table, judged, "gap")}
     own, rate = tried[best]
-    solution = solve(problem, criterion, own, rate, budget, cut, lines=lines)
-    if merged is not None:
-        rule = solution.rule
-        by_code = ThresholdRule(rule.width, rule.threshold[merged], rule.coin[merged])
-        solution = replace(solution, rule=by_code, rate=solution.rate[merged])
+    solution = solve_exact(problem, own, rate, budget, cut, lines=lines)
     return solution, rate, pd.DataFrame(table)
-
-
-def cross_subgroups(cells: np.ndarray) -> np.ndarray:
-    """Return 2 · subgroup + member of every cell.
-
-    ``cells``, (n_cells, n_attributes), have the members of S as 1 in their first column, and the
-    subgroups in the others.
-    """
-    subgroup = np.zeros(len(cells), dtype=np.int64)
-    if cells.shape[1] > 1:
-        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
-    return 2 * subgroup + (cells[:, 0] > 0)
 
 
 def weigh_labels(objective: Objective, labelled: ThresholdProblem) -> tuple[float, float]:
@@ -158,7 +132,6 @@ def trace_budgets(
     return budgets, bias, accuracy
 
 
-CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 # On a narrower ramp there are too few double-precision numbers.
 LEAST_WIDTH = 1e-6
 # At −1 or 1 one of the decisions would never gain.
@@ -184,18 +157,12 @@ class RandomizedThreshold(PostProcessor):
         What width and rate are chosen by; of costs, written ``{"costs": {"false_positive": 1,
         "false_negative": 5}}``, the sum that is saved. With any but accuracy, the paper's, f − c
         stands in place of f in (6), with c the cut of the fitted rows that is best for it.
-    criterion : {"parity", "covariance"}
-        What is equal over the groups: the rate of decision 1, as above; or the covariance of
-        decision and group inside every subgroup (``attributes`` is then one attribute of two
-        levels). See `ramp`. `GroupThresholds` has criteria on error rates, also on scores alone.
-    within : int, list of int or None
-        Columns whose cross product makes the subgroups of ``covariance``; None for one subgroup.
     budget : float
-        ε ≥ 0: width of the interval that rates may lie in; for ``covariance`` its bound.
+        ε ≥ 0: width of the interval that rates may lie in.
     width : float or None
         γ: 0 for a threshold with a coin at it, else at least 1e-6. None chooses.
     rate : float or None
-        ρ: the rate of decision 1; ``covariance`` has none. None chooses.
+        ρ: the rate of decision 1. None chooses.
     width_grid : sequence of float
         Widths to choose from; the paper's by default.
     rate_offsets : sequence of float
@@ -211,11 +178,11 @@ class RandomizedThreshold(PostProcessor):
     rule_ : ThresholdRule
         h by code of ``cells_``.
     width_, rate_ : float
-        γ and ρ, as given or chosen; ``rate_`` is None for covariance.
+        γ and ρ, as given or chosen.
     base_rate_ : float
         E[y] on the fitted rows; NaN without y.
     cells_ : ndarray of int64, shape (n_cells, n_attributes)
-        The groups; for covariance the attribute and then those of ``within``.
+        The groups.
     result_ : dict
         Plain facts: the objective of (6), duality gap, the fitted rows of each cell and E[h] on
         them, which constraints bind, whether the solver met them.
@@ -242,11 +209,10 @@ class RandomizedThreshold(PostProcessor):
     """
 
     randomized: ClassVar[bool] = True
-    # Of descents, which are now in the papers, and of scores in bins.
+    # Of descents, which are now in the papers, of scores in bins, and of other criteria.
     retired: ClassVar[frozenset[str]] = frozenset(
-        {"batch_size", "bins", "learning_rate", "solver", "steps"}
+        {"batch_size", "bins", "criterion", "learning_rate", "solver", "steps", "within"}
     )
-    group_parameters: ClassVar[tuple[str, ...]] = ("attributes", "within")
     paper: ClassVar[str] = "Alabdulmohsin and Lucic, A near-optimal algorithm, NeurIPS 2021"
     example: ClassVar[Mapping[str, Any]] = {
         "attributes": 0,
@@ -256,7 +222,7 @@ class RandomizedThreshold(PostProcessor):
 
     rule_: ThresholdRule = field(init=False)
     width_: float = field(init=False)
-    rate_: float | None = field(init=False)
+    rate_: float = field(init=False)
     base_rate_: float = field(init=False)
     result_: dict[str, Any] = field(init=False)
     candidates_: pd.DataFrame = field(init=False)
@@ -264,8 +230,6 @@ class RandomizedThreshold(PostProcessor):
 
     attributes: Attributes = None
     objective: Objective = "accuracy"
-    criterion: Criterion = "parity"
-    within: Attributes = None
     budget: float = 0.0
     width: float | None = None
     rate: float | None = None
@@ -279,7 +243,6 @@ class RandomizedThreshold(PostProcessor):
         """Raise ConfigError for invalid parameters."""
         super().check()
         self.check_objective()
-        self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
         wanted = "0, or a number from 1e-6"
 
         def is_width(value: Any) -> bool:
@@ -291,26 +254,10 @@ class RandomizedThreshold(PostProcessor):
         offsets = _is_list(self.rate_offsets) and all(map(is_number, self.rate_offsets))
         self.require("rate_offsets", offsets, "a list of at least one number")
         self.require("budget", is_number(self.budget) and self.budget >= 0, "a number from 0")
-        covariance, rate = self.criterion == "covariance", self.rate
-        self.require("rate", rate is None or not covariance, "null: covariance has no rate")
+        rate = self.rate
         share = rate is None or (is_number(rate) and 0 <= rate <= 1)
         self.require("rate", share, "a number from 0 to 1, or null")
-        self.require("within", covariance or self.within is None, "null without covariance")
         self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
-
-    def supports(self, split: Split) -> str | None:
-        """Return why it cannot be fitted on ``split``, or None when it can."""
-        reason = super().supports(split)
-        if reason is not None or self.criterion != "covariance":
-            return reason
-        column = int(self.cross(np.arange(len(split.train.attributes))[None, :])[0, 0])
-        attribute, levels = list(split.train.attributes.items())[column]
-        if len(levels) > 2:
-            return (
-                f"{self.name} bounds the covariance with an attribute of two levels, and "
-                f"{attribute} has {len(levels)}."
-            )
-        return None
 
     def fit(
         self,
@@ -336,12 +283,6 @@ class RandomizedThreshold(PostProcessor):
             signed = self.calibration_.apply(signed)
         code = self.learn_cells(sensitive_features)
         rows = ScoredRows(signed, code, weight, labels, len(self.cells_))
-        if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
-            raise ConfigError(
-                f"{self.name} cannot bound the covariance with an attribute of more than two "
-                "levels.",
-                "Choose an attribute of two, or the criterion parity, which takes any number.",
-            )
         self.require_weight(code, weight, "fitted")
         self.base_rate_ = math.nan if labels is None else float(np.average(labels, weights=weight))
         fresh = rows
@@ -368,36 +309,31 @@ class RandomizedThreshold(PostProcessor):
         """Set rule, width, rate and candidates, and return the facts of the solution."""
         # A row without weight is on no curve.
         fitted, judging = (part.drop_weightless() for part in (rows, fresh))
-        parity, centre, rates = self.criterion == "parity", self.rate or 0.0, [self.rate]
-        if parity and self.rate is None:
+        if self.rate is not None:
+            centre, rates = float(self.rate), [self.rate]
+        else:
             centre = self.base_rate_
             if self.objective != "accuracy":
                 centre = float(np.average(rows.signed >= cut, weights=rows.weight))
-            rates = [*list_rates(centre, self.rate_offsets)]
-        merged = None if parity else cross_subgroups(self.cells_)
+            rates = list_rates(centre, self.rate_offsets)
         solution, self.rate_, self.candidates_ = choose(
-            fitted.problem(merged),
+            fitted.problem(),
             judging.labelled() if self._chooses() else None,
-            self.criterion,
             widths=list(self.width_grid) if self.width is None else [self.width],
             rates=rates,
             budget=self.budget,
             centre=centre,
             objective=self.objective,
             cut=cut,
-            merged=merged,
         )
         self.rule_ = solution.rule
-        self.width_ = solution.width
-        facts = {
+        self.width_ = solution.rule.width
+        return {
             "objective": solution.objective,
             "duality_gap": solution.gap,
             "converged": solution.converged,
+            "binding": solution.binding.tolist(),
         }
-        if parity:
-            return {**facts, "binding": solution.binding.tolist()}
-        reached, violation = solution.reached.tolist(), solution.violation.tolist()
-        return {**facts, "reached": reached, "violation": violation}
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
@@ -411,28 +347,10 @@ class RandomizedThreshold(PostProcessor):
                 "scores.",
                 "Fit without calibrate.",
             )
-        return FittedRule(self.rule_, self.result_, self.budget, self.criterion, self.rate_)
-
-    def cross(self, groups: np.ndarray) -> np.ndarray:
-        """Return the columns of ``groups`` whose cross product makes the groups."""
-        if self.criterion != "covariance":
-            return super().cross(groups)
-        matrix = read_groups(groups)
-        named = groups if groups.ndim == 2 else matrix
-        within = [] if self.within is None else find_columns(named, self.within)
-        chosen = [column for column in range(matrix.shape[1]) if column not in within]
-        if self.attributes is not None:
-            chosen = find_columns(named, self.attributes)
-        if len(chosen) != 1:
-            raise ConfigError(
-                f"{self.name} cannot bound the covariance with the attributes {chosen} within "
-                f"{within}, of {matrix.shape[1]} columns of sensitive features.",
-                "Name one column in attributes, and others in within.",
-            )
-        return matrix[:, chosen + within]
+        return FittedRule(self.rule_, self.result_, self.budget, rate=self.rate_)
 
     def _chooses(self) -> bool:
-        return self.width is None or (self.rate is None and self.criterion != "covariance")
+        return self.width is None or self.rate is None
 
     def _calibrate(self, signed: np.ndarray) -> np.ndarray:
         return signed if self.calibration_ is None else self.calibration_.apply(signed)

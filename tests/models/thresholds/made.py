@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from fairfrontier.models.thresholds.ramp import solve
-from fairfrontier.models.thresholds.threshold import build_problem
 from fairfrontier.prepare.split import Part
 
 
@@ -87,22 +84,3 @@ def make_part(seed: int = 0, n: int = 3000, name: str = "train") -> Part:
         attributes={"sex": ("Female", "Male"), "race": ("A", "B", "C")},
         classes=("no", "yes"),
     )
-
-
-def build(score, code, n_groups, weight=None):
-    """Sort the rows of weight > 0."""
-    if weight is not None:
-        score, code, weight = (each[weight > 0] for each in (score, code, weight))
-    return build_problem(score, code, n_groups, weight)
-
-
-def cross(member, subgroup):
-    """Return 2 · subgroup + member."""
-    xp = array_namespace(subgroup)
-    return 2 * subgroup + xp.astype(member, subgroup.dtype)
-
-
-def solve_covariance(score, member, subgroup, n_subgroups, *, width, budget, weight=None, cut=0.0):
-    """Solve under a bound on the covariance."""
-    problem = build(score, cross(member, subgroup), 2 * n_subgroups, weight)
-    return solve(problem, "covariance", width, None, budget, cut)

@@ -9,7 +9,6 @@ from fairfrontier.models.objective import choose_cut
 from fairfrontier.models.persistence import write_state
 from fairfrontier.models.registry import create, load_model
 from fairfrontier.models.thresholds.randomized_threshold import (
-    CRITERIA,
     WIDTHS,
     RandomizedThreshold,
     list_rates,
@@ -45,10 +44,8 @@ def test_every_cell_of_the_cross_gets_the_rate():
 
 
 @pytest.mark.parametrize("width", [None, 0.1])
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_rates_are_those_of_the_fitted_rows_by_cell(criterion, width):
-    model = fit(criterion=criterion, width=width, within=1 if criterion == "covariance" else None)
-    assert np.ptp(rates(model, TRAIN)) > 0 or criterion == "parity"
+def test_rates_are_those_of_the_fitted_rows_by_cell(width):
+    model = fit(width=width)
     assert model.result_["rates"] == pytest.approx(rates(model, TRAIN).tolist(), abs=1e-9)
     assert model.result_["rows"] == np.bincount(TRAIN.groups @ [3, 1]).tolist()
 
@@ -115,16 +112,15 @@ def measure(objective, model: RandomizedThreshold, part: Part) -> float:
 
 
 @pytest.mark.parametrize("objective", ["balanced_accuracy", COSTS], ids=str)
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_every_pair_of_width_and_rate_is_judged_by_the_objective(objective, criterion):
+def test_every_pair_of_width_and_rate_is_judged_by_the_objective(objective):
     part, fresh = make_rare(0, 120), make_rare(1, 80, "validation")
-    given = {"criterion": criterion, "attributes": 0, "objective": objective}
+    given = {"attributes": 0, "objective": objective}
     widths = [0.0, 0.05, 0.4]
     model = fit(part, width_grid=widths, validation=fresh, **given)
     table, found = model.candidates_, []
-    assert len(table) == len(widths) * (5 if criterion == "parity" else 1)
-    for width, *rate, _, _ in table.to_numpy().tolist():
-        single = fit(part, width=width, rate=rate[0] if rate else None, **given)
+    assert len(table) == len(widths) * 5
+    for width, rate, _, _ in table.to_numpy().tolist():
+        single = fit(part, width=width, rate=rate, **given)
         found.append(measure(objective, single, fresh))
     assert table.objective.tolist() == pytest.approx(found)
     best = np.flatnonzero(np.round(found, 9) == np.round(max(found), 9))
@@ -143,22 +139,20 @@ def test_rates_are_around_that_of_the_best_cut():
     assert fit(part, **given).rule_.threshold == pytest.approx(model.rule_.threshold, abs=1e-12)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_costs_are_prices_in_any_currency(criterion):
+def test_costs_are_prices_in_any_currency():
     part = make_rare(0, 400)
     rules = []
     for factor in (1, 7, 0.1):
         costs = {name: factor * value for name, value in COSTS["costs"].items()}
-        given = {"criterion": criterion, "attributes": 0, "objective": {"costs": costs}}
+        given = {"attributes": 0, "objective": {"costs": costs}}
         rules.append(fit(part, budget=0.05, validation=make_rare(1, 300), **given).rule_.to_json())
     assert rules[0] == rules[1] == rules[2]
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_where_the_budget_binds_nothing_the_best_cut_is_left(criterion):
+def test_where_the_budget_binds_nothing_the_best_cut_is_left():
     part = make_rare(0, 2000)
     model = fit(
-        part, criterion=criterion, attributes=0, budget=2.0,
+        part, attributes=0, budget=2.0,
         width=1e-4, objective="balanced_accuracy",
     )  # fmt: skip
     cut = choose_cut(part.X[:, 0], part.y, part.weight, "balanced_accuracy")
@@ -243,58 +237,6 @@ def test_calibration_mends_squeezed_scores(kind, tmp_path):
     assert plain.calibration_ is None
 
 
-def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
-    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
-    found = []
-    for k in range(3):
-        held = part.groups[:, 1] == k
-        found.append(np.cov(h[held], part.groups[held, 0], ddof=0)[0, 1])
-    return found
-
-
-@pytest.mark.parametrize(("attributes", "within"), [(0, 1), (0, [1]), (None, 1)])
-def test_a_rule_within_subgroups_comes_back(attributes, within, tmp_path):
-    model = fit(criterion="covariance", attributes=attributes, within=within)
-    back = load_model(model.save(tmp_path / "rule"))
-    given = {"X": TRAIN.X, "sensitive_features": TRAIN.groups}
-    assert np.array_equal(back.predict_proba(**given), model.predict_proba(**given))
-
-
-def test_covariance_within_subgroups():
-    free = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=1.0)
-    assert min(covariances(free, TRAIN)) > 0.02
-    for budget in (0.0, 0.01):
-        model = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=budget)
-        assert covariances(model, TRAIN) == pytest.approx([budget] * 3, abs=1e-9)
-        assert model.rate_ is None
-        assert model.result_["converged"]
-    assert list(model.cells_[0]) == [0, 0]
-    named = fit(criterion="covariance", within=[1], width=0.1, budget=0.01)
-    assert named.rule_.to_json() == model.rule_.to_json()
-    alone = fit(criterion="covariance", attributes=0, width=0.1)
-    h = alone.predict_proba(TRAIN.X, sensitive_features=TRAIN.groups)[:, 1]
-    assert np.cov(h, TRAIN.groups[:, 0])[0, 1] == pytest.approx(0, abs=1e-9)
-
-
-def test_covariance_chooses_by_accuracy_too(tmp_path):
-    part = TRAIN.take(np.arange(400))
-    given = {"attributes": 0, "width_grid": [0.1, 0.5], "validation": CHECK}
-    model = fit(part, criterion="covariance", **given)
-    table = model.candidates_
-    assert list(table.columns) == ["width", "accuracy", "gap"]
-    assert len(table) == 2
-    assert expected_accuracy(model, CHECK) == pytest.approx(table.accuracy.max())
-    loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
-    assert loaded.rate_ == model.rate_
-    assert loaded.candidates_.equals(table)
-    answers = [
-        each.predict_proba(TEST.X, sensitive_features=TEST.groups) for each in (model, loaded)
-    ]
-    assert answers[0].tobytes() == answers[1].tobytes()
-    given = fit(part, criterion="covariance", attributes=0, width=model.width_)
-    assert given.rule_.to_json() == model.rule_.to_json()
-
-
 def test_decisions_depend_on_seed_row_score_and_group_alone():
     model = fit(width=0.5, rate=0.3)
     whole = model.predict(TEST.X, sensitive_features=TEST.groups, ids=TEST.ids)
@@ -341,11 +283,9 @@ def test_an_unknown_group_is_refused():
 
 def test_supports_says_why_not():
     split = Split("made", 0, "binary", ("score",), {}, {}, train=TRAIN)
-    for parameters in ({}, {"criterion": "covariance", "attributes": 0, "within": 1}):
-        assert create("randomized_threshold", **parameters).supports(split) is None
-    race = create("randomized_threshold", criterion="covariance", attributes=1)
-    assert "race has 3" in race.supports(split)
-    assert "scores" in race.supports(split.replace(feature_names=("a", "b")))
+    model = create("randomized_threshold")
+    assert model.supports(split) is None
+    assert "scores" in model.supports(split.replace(feature_names=("a", "b")))
 
 
 @pytest.mark.parametrize(
@@ -354,14 +294,11 @@ def test_supports_says_why_not():
         ({"rate": 1.2}, "rate"),
         ({"rate": -0.1}, "rate"),
         ({"rate": [0.3, 0.2]}, "rate"),
-        ({"rate": 0.3, "criterion": "covariance"}, "rate"),
         ({"width": -1.0}, "width"),
         ({"width": 1e-9}, "width"),
         ({"width_grid": []}, "width_grid"),
         ({"rate_offsets": 0.1}, "rate_offsets"),
         ({"budget": -0.1}, "budget"),
-        ({"criterion": "equalized_odds"}, "criterion"),
-        ({"within": 1}, "within"),
         ({"calibrate": "platt"}, "calibrate"),
         ({"scale": "logit"}, "scale"),
     ],
@@ -378,9 +315,5 @@ def test_other_faults_of_the_caller():
         fit(y=False, width=0.1, rate=0.3, calibrate="sigmoid")
     with pytest.raises(DataError, match="given 3 classes"):
         fit(replace(TRAIN, y=np.arange(len(TRAIN.y)) % 3))
-    with pytest.raises(ConfigError, match="more than two levels"):
-        fit(criterion="covariance", attributes=1)
-    with pytest.raises(ConfigError, match="Name one column"):
-        fit(criterion="covariance")
     with pytest.raises(DataError, match="lie in 0 to 1"):
         fit(replace(TRAIN, X=2 * TRAIN.X - 1))

@@ -238,7 +238,7 @@ def test_calibrated_scores_have_no_place_in_a_rulebook():
         ("group_thresholds", {"criterion": "equalized_odds", "attributes": 1}),
         ("group_thresholds", {"criterion": "parity", "randomized": False, "bound": 0.1}),
         ("randomized_threshold", {"width": 0.0, "rate": 0.5}),
-        ("randomized_threshold", {"criterion": "covariance", "attributes": 0, "width": 0.1}),
+        ("randomized_threshold", {"attributes": 0, "width": 0.1}),
         ("hardt", {}),
         ("hardt", {"criterion": "equal_opportunity", "tolerance": 0.05, "attributes": 1}),
         ("hardt", {"criterion": "equalized_odds", "objective": "balanced_accuracy"}),
