@@ -19,8 +19,9 @@ than one thread. What is measured:
   A case says which accuracy and gap both reach on the fitted rows. For two groups: OxonFair takes
   more memory than there is for ten of 100,000 rows each.
 - *every rule by group*, for ten groups: the whole of ``fit``, of ``GroupThresholds`` (drawn, and
-  one threshold a group) under every criterion, and of ``RandomizedThreshold`` with its choice among
-  its candidates; the peer is NumPy's sort of the same scores.
+  one threshold a group) and of ``RandomizedThreshold`` with its choice among its candidates, under
+  every criterion (covariance: two groups in each of five subgroups); the peer is NumPy's sort of
+  the same scores.
 - *exact against descent*: the paper's projected SGD and its authors' schedule, as often as the rows
   given say. The case tells by how much their dual objective (equation 4) exceeds the minimum.
 
@@ -136,7 +137,7 @@ def measure_large(n: int, backend: str, repeat: int = 3) -> list[Record]:
     def sweep(signed: Any, code: Any) -> Any:
         width, rate = (axis.ravel() for axis in np.meshgrid(WIDTHS, RATES))
         problem = build_problem(signed, code, 2)
-        return draw_lines(problem, width, rate, BUDGET)
+        return draw_lines(problem, "parity", width, rate[:, None], BUDGET)
 
     cases: dict[str, Callable[[Any, Any], Any]] = {
         "sorted and solved": solve,
@@ -225,7 +226,14 @@ def measure_rules(n: int, repeat: int = 3) -> list[Record]:
         options = {"criterion": criterion, "bound": 0.02, "attributes": 0}
         models[f"best on labels, {criterion}"] = GroupThresholds(**options)
         models[f"one a group, {criterion}"] = GroupThresholds(**options, randomized=False)
-    models["near-optimal, parity"] = RandomizedThreshold(attributes=0)
+    for criterion in ("parity", "equal_opportunity", "equalized_odds"):
+        models[f"near-optimal, {criterion}"] = RandomizedThreshold(
+            criterion=criterion, attributes=0
+        )
+    # Two groups in each of five subgroups.
+    models["near-optimal, covariance"] = RandomizedThreshold(
+        criterion="covariance", attributes=1, within=2
+    )
     floor = measure_call(lambda: np.sort(score), repeat)
     records = []
     for case, model in models.items():

@@ -49,7 +49,7 @@ from fairfrontier.metrics.statistic.rate import (
 )
 from fairfrontier.models.objective import Objective
 from fairfrontier.models.thresholds.curve import BOUNDED
-from fairfrontier.models.thresholds.rule import MixtureRule
+from fairfrontier.models.thresholds.rule import MixtureRule, RampRule
 from fairfrontier.models.thresholds.rulebook import Rulebook
 from fairfrontier.prepare.table.frame import as_file
 from fairfrontier.prepare.table.role import name_cells
@@ -545,6 +545,8 @@ def _name_fields(book: Rulebook) -> dict[str, str]:
     if isinstance(book.decision_rule, MixtureRule):
         scale = f"{book.score.scale}: t"
         return {"thresholds": "t, on [−1, 1]", "shares": "Share of each t", "cuts": scale}
+    if isinstance(book.decision_rule, RampRule):
+        return {"centre": "Centre, on [−1, 1]", "level": "h there", "slope": "Slope"}
     fields = {"threshold": "t, on [−1, 1]", "zero_up_to": f"{book.score.scale}: decided 0 up to"}
     fields["one_from"] = "decided 1 from"
     return fields if book.rule.width > 0 else {**fields, "coin": "Coin at t"}

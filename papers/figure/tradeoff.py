@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from sklearn.base import clone
@@ -41,11 +42,12 @@ def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: 
     """Sweep ε of randomised thresholds, from 0 up to where every threshold is 0.
 
     The rules are solved on calibration rows and measured on test rows, at the width and rate of the
-    fitted processor. See `trace_budgets`.
+    fitted processor, which is by parity. See `trace_budgets`.
     """
     calibration, test = (rows.calibrated(processor.calibration_) for rows in (calibration, test))
-    chosen = processor.width_, processor.rate_
-    return Curve(*trace_budgets(calibration.problem(), test.labelled(), *chosen))
+    # Other criteria than parity have other rates.
+    rate = cast(float, processor.rate_)
+    return Curve(*trace_budgets(calibration.problem(), test.labelled(), processor.width_, rate))
 
 
 def trace_hardt(processor: Hardt, decision: np.ndarray, calibration: Scored, test: Scored) -> Curve:

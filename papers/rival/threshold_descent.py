@@ -35,7 +35,7 @@ from fairfrontier.models.thresholds.randomized_threshold import (
 )
 from fairfrontier.models.thresholds.rule import Scale, ThresholdRule, conjugate
 from fairfrontier.models.thresholds.sample import ScoredRows
-from fairfrontier.models.thresholds.threshold import Segment, build_problem
+from fairfrontier.models.thresholds.threshold import BINS, Segment, build_problem
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
 
 Array = Any
@@ -341,7 +341,7 @@ class ThresholdDescent(RandomizedThreshold):
     """Randomised thresholds under parity as the paper finds them, for a width above 0.
 
     Width and rate are chosen by exact solutions, as in `RandomizedThreshold`, whose parameters it
-    has but ``calibrate``.
+    has but ``criterion``, ``within``, ``solver``, ``bins`` and ``calibrate``.
 
     Parameters
     ----------
@@ -363,6 +363,7 @@ class ThresholdDescent(RandomizedThreshold):
 
     # Rows are drawn.
     weights_are_counts: ClassVar[bool] = False
+    group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
     retired: ClassVar[frozenset[str]] = frozenset()
     example: ClassVar[Mapping[str, Any]] = {**RandomizedThreshold.example, "steps": 1000}
 
@@ -398,7 +399,10 @@ class ThresholdDescent(RandomizedThreshold):
         self.random_state = random_state
 
     # What the exact solutions take that this has no choice of.
-    calibrate = None
+    criterion = "parity"
+    solver = "exact"
+    within = calibrate = None
+    bins = BINS
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

@@ -7,9 +7,12 @@ import gzip
 import dask
 import dask.array as da
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier import load
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.table import reader
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING
@@ -131,6 +134,23 @@ def test_take_works_on_dask_arrays(project, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,a\n1,2\n", "more than one column named 'a'"),
+        ("", "is empty"),
+        (b"PAR1....", "looks like a Parquet file"),
+        ("a,b\n1,2,3\n", None),
+    ],
+)
+def test_tables_that_are_none(project, tmp_path, content, message):
+    path = project()
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "people.csv").write_bytes(data)
+    with pytest.raises((DataError, ConfigError), match=message):
+        load(path, home=tmp_path, backend="dask")
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("rows", {"keep": {"city": {"in": ["Ulm", "bonn"]}}}),
@@ -181,3 +201,17 @@ def test_errors_of_blocks_reach_the_caller(project, tmp_path, people):
     source = {**HOUSING["source"], "sha256": "0" * 64}
     with pytest.raises(DataError, match="expects 000000"):
         load(project(source=source), home=tmp_path, backend="dask")
+
+
+def test_a_parquet_file_that_grows_far_beyond_its_size_is_refused(tmp_path):
+    rows = pa.table({"a": np.zeros(9_000_000, dtype=np.int8)})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    source = Source(path="t.parquet", format="parquet")
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
+        reader.cut_table(source, tmp_path, tmp_path).pieces[0].read()
+    rows = np.zeros(2000, np.int32)
+    text = pa.DictionaryArray.from_arrays(rows, pa.array(["x" * 1_000_000]))
+    pq.write_table(pa.table({"a": text}), tmp_path / "t.parquet", store_schema=False)
+    blocks = reader.cut_table(source, tmp_path, tmp_path)
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
+        blocks.pieces[0].read()

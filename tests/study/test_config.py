@@ -130,12 +130,22 @@ def test_a_dataset_by_path_is_sought_beside_the_study(home):
         load_study("toy", home=home)
 
 
+def test_a_study_is_frozen(home):
+    study = load_study("toy", home=home).study
+    with pytest.raises(ValueError, match="frozen"):
+        study.threads = 3
+
+
 @pytest.mark.parametrize(
     ("keys", "value", "message"),
     [
         (("seed",), 3, r"no key 'seed'.*Did you mean 'seeds'"),
+        (("published", "row"), 3, r"published.*no key 'row'.*Did you mean 'rows'"),
         (("dataset",), None, r"dataset: this key is missing"),
+        (("threads",), 0, r"threads.*greater than or equal to 1"),
         (("seeds",), [], r"seeds: there is no seed"),
+        (("seeds",), [1, 1], r"seeds: a seed is listed twice"),
+        (("select_on",), "test", r"select_on.*'train' or 'validation'"),
         (("dataset",), "toi", r"no dataset 'toi'.*Did you mean 'toy'"),
         (("dataset",), "none.yaml", r"toy.yaml: dataset: there is no dataset file none.yaml"),
         (("metric",), {"nome": "subspace"}, r"metric: it has no name"),
@@ -143,24 +153,47 @@ def test_a_dataset_by_path_is_sought_beside_the_study(home):
         (("metric",), None, r"fair needs a fair metric"),
         (("methods", "boostin"), {}, r"methods.boostin: there is no method.*'boosting'"),
         (("methods", "fair", "preset"), "publishd", r"no preset.*Did you mean 'published'"),
+        (("methods", "fair", "grid"), "papr", r"no grid.*Did you mean 'paper'"),
         (("methods", "fair", "budgett"), 1, r"takes no parameter.*Did you mean 'budget'"),
         (("methods", "fair", "then"), "thresholds", r"there is no post-processor 'thresholds'"),
         (("published", "methods", "fair", "budget"), [1, 2], r"published.methods.fair lists"),
+        (("published", "reproduces"), "table1", r"published.reproduces"),
         (("frontier", "accuracy"), "acuracy", r"unknown measure.*Did you mean 'accuracy'"),
         (("frontier", "accuracy"), "selection_rate", r"no value is better"),
         (("frontier", "accuracy"), "rmse", r"is for regression labels.*a binary task.*accuracy"),
         (("frontier", "fairness"), ["gap_rms"], r"no value of all rows.*gap_rms:sex"),
+        (("frontier", "fairness"), ["accuracy_spread:sex"], r"Write accuracy_spread\."),
         (("frontier", "fairness"), ["counterfactual_fairness:sex"], r"under counterfactuals"),
         (("frontier", "fairness"), ["gap_rms:sexe"], r"under groups.*Did you mean 'sex'"),
+        (("frontier", "fairness"), ["gap_rms:sex×rce"], r"no 'rce'.*Did you mean 'race'"),
         (("frontier", "fairness"), ["gap_rms:sex×sex"], r"an attribute twice"),
+        (("frontier", "fairness"), ["gap_rms:sex×"], r"no '' under groups"),
         (("frontier", "fairness"), ["gap_rms:sex=F"], r"level sex=F.*Choose among: gap_rms:sex,"),
+        (("frontier", "fairness"), ["gap_rms:race×sex"], r"no value of race×sex.*gap_rms:sex×race"),
+        (("frontier", "fairness"), ["disparity:sex×race"], r"no value of sex×race"),
         (("frontier", "fairness"), ["tpr_shortfall:sex"], r"no value of sex.*tpr_shortfall:sex=LE"),
+        (("frontier", "fairness"), ["balanced_accuracy:sex"], r"no value of sex"),
+        (("frontier", "fairness"), ["selection_rate_gap_inside:sex"], r"sex inside race=LEVEL"),
+        (
+            ("frontier", "fairness"),
+            ["consistency:spouse=a"],
+            r"no 'spouse=a' under counterf.*'spouse'",
+        ),
         (("frontier", "fairness"), ["true_fpr_excess:sex=F"], r"no noisy groups"),
         (("claims", "0", "compare", "measure"), "error_cost", r"no costs of errors"),
+        (("claims", "0", "compare", "measure"), "gap_rms", r"no value of all rows.*gap_rms:"),
+        (("claims", "0", "compare", "measure"), "consistency", r"no value of all rows.*y:spouse"),
+        (("methods", "fair", "metric"), {"name": ["a"]}, r"no fair metric \['a'\]"),
+        (("frontier", "fairness"), ["consistency:sex"], r"under counterfactuals.*spouse"),
         (("claims", "0", "compare", "left"), "fiar", r"no row of the published block.*'fair'"),
         (("claims", "0", "compare", "value"), 1.0, r"one right side"),
+        (("claims", "0", "compare", "block"), "frontier", r"sweeps several settings"),
         (("profiles", "paper", "study"), "x", r"cannot change 'study'"),
+        (("profiles",), ["paper"], r"profiles must map"),
+        (("seeds",), [2**32], r"seeds.0.*less than 4294967296"),
         (("figures",), ["certificate"], r"figures: The study toy .*certifies nothing"),
+        (("figures",), ["loss_disparity"], r"shows a loss of rows, and frontier.accuracy is"),
+        (("study",), "x" * 300, r"study: String should match"),
         (
             ("certificate",),
             {"budgets": [0.1, 0.1]},
@@ -313,15 +346,25 @@ def test_post_processors_sweep_beside_their_models(home):
 @pytest.mark.parametrize(
     ("then", "message"),
     [
+        ("fair", r"methods.fair.then: there is no post-processor 'fair'"),
         ({"method": "rule", "budgte": 1}, r"methods.fair.then: rule takes no parameter 'budgte'"),
         ({"method": "rule", "scale": "margin"}, r"scores are the method's probabilities"),
         ({"method": "rule", "attributes": "gender"}, r"attributes is 'gender', which is no group"),
         ({"method": "rule", "attributes": 1.5}, r"'attributes' of.*1.5. .*valid string"),
+        ({"method": "rule", "attributes": {"a": 1}}, r"'attributes' of.*{'a': 1}"),
+        ({"method": "rule", "preset": "published"}, r"rule has no preset 'published'"),
+        ({"attributes": "sex"}, r"methods.fair.then.method"),
     ],
 )
 def test_faults_of_post_processors_name_their_place(home, then, message):
     change(home, "methods", "fair", "then", value=then)
     with pytest.raises(ConfigError, match=message):
+        load_study("toy", home=home)
+
+
+def test_a_published_row_with_a_sweeping_post_processor_is_refused(home):
+    change(home, "published", "methods", "fair", "then", value={"method": "rule", "budget": [0, 1]})
+    with pytest.raises(ConfigError):
         load_study("toy", home=home)
 
 

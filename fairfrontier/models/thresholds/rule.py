@@ -1,4 +1,4 @@
-"""Randomised rules by group: a threshold with a ramp or a coin, and mixtures."""
+"""Randomised rules by group: a threshold with a ramp or a coin, a clipped line, and mixtures."""
 
 from __future__ import annotations
 
@@ -77,6 +77,55 @@ class ThresholdRule:
 
 
 @dataclass(frozen=True, eq=False)
+class RampRule:
+    """A randomised rule h = clip(level_k + slope_k (f − centre_k), 0, 1), by group k.
+
+    An infinite slope makes a threshold with a coin: h = 1{f > centre_k} + level_k 1{f = centre_k}.
+    All fields are float64 of shape (n_groups,). Steep lines are exact at their centre, which is a
+    score that occurs. A `ThresholdRule` has slopes 1/γ, centres t_k and levels 0.
+    """
+
+    centre: np.ndarray
+    level: np.ndarray
+    slope: np.ndarray
+
+    def probability(self, signed_score: Array, code: Array) -> Array:
+        """Return h as `ThresholdRule.probability` does."""
+        xp = array_namespace(signed_score)
+        score = xp.astype(signed_score, xp.float64)
+        by_row = _by_row(score, code)
+        steep = np.isinf(self.slope)
+        offset, level = score - by_row(self.centre), by_row(self.level)
+        line = xp.clip(level + by_row(np.where(steep, 0.0, self.slope)) * offset, 0.0, 1.0)
+        if not steep.any():
+            return line
+        above = xp.astype(offset > 0, xp.float64)
+        return xp.where(by_row(steep), xp.where(offset == 0, level, above), line)
+
+    def list_thresholds(self, code: int) -> Iterator[dict[str, Any]]:
+        """Yield where h of a group is 0 and where 1, and its coin, where there is a step."""
+        slope, level = float(self.slope[code]), float(self.level[code])
+        ends = [float(self.centre[code]) + _divide(y - level, slope) for y in (0.0, 1.0)]
+        step = not 0 < slope < math.inf
+        yield {**dict(zip(("zero_up_to", "one_from"), ends, strict=True)),
+               "coin": level if step else math.nan}  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values by group code; None is an infinite slope."""
+        return {
+            "centres": self.centre.tolist(),
+            "levels": self.level.tolist(),
+            "slopes": [slope if math.isfinite(slope) else None for slope in self.slope.tolist()],
+        }
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> RampRule:
+        """Return the rule that ``to_json`` described; ValueError for an invalid description."""
+        centre, level, slope = _read(described, "centres", "levels", "slopes")
+        return cls(centre, level, np.where(np.isnan(slope), np.inf, slope))
+
+
+@dataclass(frozen=True, eq=False)
 class MixtureRule:
     """One of m thresholds is drawn for every row: h = Σ_j share_kj 1{f > threshold_kj}.
 
@@ -130,7 +179,7 @@ class MixtureRule:
         return cls(*_read(described, "thresholds", "shares"))
 
 
-DecisionRule = ThresholdRule | MixtureRule
+DecisionRule = ThresholdRule | MixtureRule | RampRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +195,7 @@ class FittedRule:
     facts: Mapping[str, Any] | None
     budget: float
     criterion: str = "parity"
-    rate: float | None = None
+    rate: float | tuple[float, float] | None = None
 
 
 def rescale(signed: float, scale: Scale, knots: Knots = ()) -> float | None:
@@ -175,6 +224,12 @@ def measure_rates(h: np.ndarray, code: np.ndarray, weight: np.ndarray, n_groups:
     """Return E[h | group], (n_groups,), of rows (n_samples,) in groups that all have weight."""
     chosen, total = (np.bincount(code, mass, n_groups) for mass in (weight * h, weight))
     return np.asarray(chosen / total)
+
+
+def _divide(value: float, slope: float) -> float:
+    if slope == 0:
+        return math.copysign(math.inf, value)
+    return value / slope
 
 
 def _read(described: Mapping[str, Any], *names: str) -> list[np.ndarray]:

@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from fairfrontier.models.thresholds.ramp import Rate
 from fairfrontier.models.thresholds.rule import (
     UNSEEN,
     DecisionRule,
     Knots,
     MixtureRule,
+    RampRule,
     Scale,
     ThresholdRule,
     rescale,
@@ -38,6 +40,10 @@ SIGNED = {
 RAMP = "h = min(1, max(0, (f - threshold) / width))"
 STEP = "h = 1 if f > threshold, h = coin if f == threshold, else h = 0"
 MIXTURE = "h = the sum of the shares whose threshold is below f"
+LINE = (
+    "h = min(1, max(0, level + slope * (f - centre))); without a slope h = 1 if f > centre, "
+    "h = level if f == centre, else h = 0"
+)
 UNSEEN_GROUPS = (
     "A group that is not in thresholds is refused where unseen is 'refuse'; else it is decided by "
     "the threshold of that group, its levels joined by '×', or where unseen is 'pooled' by the "
@@ -144,13 +150,28 @@ class GroupMixture(Model):
         return self
 
 
+class GroupLine(Model):
+    """One group's clipped line of f ∈ [−1, 1]; None is an infinite slope.
+
+    ``group``, ``n`` and ``rate`` are as in `GroupThreshold`.
+    """
+
+    group: Mapping[str, str]
+    centre: float
+    level: float
+    slope: float | None
+    n: Annotated[int, Field(ge=0)]
+    rate: Share
+
+
 class TargetSection(Model):
     """The constraint on the fitted rows: by how much the criterion's rate may differ (budget).
 
-    Where ``rate`` is given, every group's rate lies within budget/2 of it.
+    Where ``rate`` is given, every group's rate lies within budget/2 of it; a pair is those of true
+    and false positives.
     """
 
-    rate: Share | None
+    rate: Share | tuple[Share, Share] | None
     budget: Annotated[float, Field(ge=0.0)]
     criterion: str = "parity"
 
@@ -179,9 +200,9 @@ class InputSection(Model):
 class Rulebook(Model):
     """Everything that is needed to decide on new scores.
 
-    h = clip((f − t_k)/γ, 0, 1) for a score f of group k, or the probability of a `MixtureRule`; the
-    decision is 1{u < h} with u drawn by seed and row id. ``thresholds`` are in ascending order of
-    the groups' levels.
+    h = clip((f − t_k)/γ, 0, 1) for a score f of group k, or the probability of a `MixtureRule` or
+    `RampRule`; the decision is 1{u < h} with u drawn by seed and row id. ``thresholds`` are in
+    ascending order of the groups' levels.
     """
 
     format: Literal["fairfrontier thresholds"] = FORMAT  # type: ignore[assignment]
@@ -190,7 +211,8 @@ class Rulebook(Model):
     groups: GroupSection
     rule: RuleSection
     thresholds: Annotated[
-        tuple[GroupThreshold, ...] | tuple[GroupMixture, ...], Field(min_length=1)
+        tuple[GroupThreshold, ...] | tuple[GroupMixture, ...] | tuple[GroupLine, ...],
+        Field(min_length=1),
     ]
     target: TargetSection
     draw: DrawSection
@@ -253,10 +275,13 @@ class Rulebook(Model):
         """The rule by group code."""
 
         def gather(name: str) -> np.ndarray:
-            return np.array([getattr(each, name) for each in self.thresholds], dtype=np.float64)
+            rows = [getattr(each, name) for each in self.thresholds]
+            return np.array([np.inf if row is None else row for row in rows], dtype=np.float64)
 
         if isinstance(self.thresholds[0], GroupMixture):
             return MixtureRule(gather("thresholds"), gather("shares"))
+        if isinstance(self.thresholds[0], GroupLine):
+            return RampRule(gather("centre"), gather("level"), gather("slope"))
         return ThresholdRule(self.rule.width, gather("threshold"), gather("coin"))
 
     def encode(
@@ -305,7 +330,7 @@ def make_rulebook(
     cells: tuple[tuple[str, ...], ...],
     counts: np.ndarray,
     rates: np.ndarray,
-    rate: float | None,
+    rate: Rate,
     budget: float,
     seed: int,
     ids: str | None,
@@ -346,6 +371,8 @@ def _state_formula(rule: DecisionRule) -> str:
     """Return the formula of a rule in words."""
     if isinstance(rule, MixtureRule):
         return MIXTURE
+    if isinstance(rule, RampRule):
+        return LINE
     return RAMP if rule.width > 0 else STEP
 
 
@@ -364,6 +391,10 @@ def _describe_group(rule: DecisionRule, code: int, *scale: Any) -> dict[str, Any
         own = rule.threshold[code].tolist()
         cuts = [rescale(each, *scale) for each in own]
         return {"thresholds": own, "shares": rule.share[code].tolist(), "cuts": cuts}
+    if isinstance(rule, RampRule):
+        slope = float(rule.slope[code])
+        line = {"centre": float(rule.centre[code]), "level": float(rule.level[code])}
+        return {**line, "slope": slope if math.isfinite(slope) else None}
     threshold = float(rule.threshold[code])
     return {
         "threshold": threshold,

@@ -62,6 +62,11 @@ class ScoredRows:
             raise ValueError("rows without labels cannot judge a rule")
         return build_problem(self.signed, 2 * self.code + self.y, 2 * self.n_groups, self.weight)
 
+    def count(self, bins: int) -> ScoreHistogram:
+        """Return the scores counted in bins."""
+        empty = ScoreHistogram(self.n_groups, bins)
+        return empty.add(self.signed, self.code, self.weight, self.y)
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:

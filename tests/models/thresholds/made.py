@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from fairfrontier.models.thresholds.ramp import propose_rates as propose_for
+from fairfrontier.models.thresholds.ramp import solve
+from fairfrontier.models.thresholds.threshold import build_problem
 from fairfrontier.prepare.split import Part
 
 
@@ -84,3 +88,39 @@ def make_part(seed: int = 0, n: int = 3000, name: str = "train") -> Part:
         attributes={"sex": ("Female", "Male"), "race": ("A", "B", "C")},
         classes=("no", "yes"),
     )
+
+
+def build(score, code, n_groups, weight=None):
+    """Sort the rows of weight > 0."""
+    if weight is not None:
+        score, code, weight = (each[weight > 0] for each in (score, code, weight))
+    return build_problem(score, code, n_groups, weight)
+
+
+def cross(member, subgroup):
+    """Return 2 · subgroup + member."""
+    xp = array_namespace(subgroup)
+    return 2 * subgroup + xp.astype(member, subgroup.dtype)
+
+
+def solve_covariance(score, member, subgroup, n_subgroups, *, width, budget, weight=None, cut=0.0):
+    """Solve under a bound on the covariance."""
+    problem = build(score, cross(member, subgroup), 2 * n_subgroups, weight)
+    return solve(problem, "covariance", width, None, budget, cut)
+
+
+def solve_opportunity(score, code, n_groups, *, width, rate, budget, weight=None, cut=0.0):
+    """Solve under equal opportunity."""
+    problem = build(score, code, n_groups, weight)
+    return solve(problem, "equal_opportunity", width, rate, budget, cut)
+
+
+def solve_odds(score, code, n_groups, *, width, rates, budget, weight=None, cut=0.0):
+    """Solve under equalised odds."""
+    problem = build(score, code, n_groups, weight)
+    return solve(problem, "equalized_odds", width, tuple(rates), budget, cut)
+
+
+def propose_rates(score, code, n_groups, *, criterion, weight=None, **options):
+    """Propose rates of rows."""
+    return propose_for(build(score, code, n_groups, weight), criterion, **options)

@@ -45,3 +45,16 @@ def find_best(rows: Rows, means: np.ndarray, low: np.ndarray, high: np.ndarray) 
     within = np.all(means @ found.x <= high + 1e-7) and np.all(means @ found.x >= low - 1e-7)
     # Status 8: at the end of its line search, as low as it gets.
     return float(found.fun) if (found.success or found.status == 8) and within else None
+
+
+def least_violation(means: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    """Return the least v ≥ 0 with low − v ≤ M h ≤ high + v for some 0 ≤ h ≤ 1."""
+    m, n = means.shape
+    found = linprog(
+        np.append(np.zeros(n), 1.0),
+        A_ub=np.block([[means, -np.ones((m, 1))], [-means, -np.ones((m, 1))]]),
+        b_ub=np.concatenate([high, -low]),
+        bounds=[(0, 1)] * n + [(0, None)],
+    )
+    assert found.success
+    return float(found.fun)

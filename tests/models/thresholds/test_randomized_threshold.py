@@ -9,6 +9,8 @@ from fairfrontier.models.objective import choose_cut
 from fairfrontier.models.persistence import write_state
 from fairfrontier.models.registry import create, load_model
 from fairfrontier.models.thresholds.randomized_threshold import (
+    CRITERIA,
+    SOLVERS,
     WIDTHS,
     RandomizedThreshold,
     list_rates,
@@ -33,9 +35,10 @@ def rates(model: RandomizedThreshold, part: Part) -> np.ndarray:
     return np.bincount(cell, part.weight * h, 6) / np.bincount(cell, part.weight, 6)
 
 
-def test_every_cell_of_the_cross_gets_the_rate():
-    model = fit(width=0.1, rate=0.3, y=False)
-    assert rates(model, TRAIN) == pytest.approx(np.full(6, 0.3))
+@pytest.mark.parametrize("solver", ["exact", "histogram"])
+def test_every_cell_of_the_cross_gets_the_rate(solver):
+    model = fit(width=0.1, rate=0.3, solver=solver, y=False)
+    assert rates(model, TRAIN) == pytest.approx(np.full(6, 0.3), abs=2e-4)
     assert model.result_["rates"] == pytest.approx(rates(model, TRAIN).tolist())
     assert model.cells_.tolist() == [[a, b] for a in range(2) for b in range(3)]
     assert (model.width_, model.rate_) == (0.1, 0.3)
@@ -44,8 +47,10 @@ def test_every_cell_of_the_cross_gets_the_rate():
 
 
 @pytest.mark.parametrize("width", [None, 0.1])
-def test_rates_are_those_of_the_fitted_rows_by_cell(width):
-    model = fit(width=width)
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_rates_are_those_of_the_fitted_rows_by_cell(criterion, width):
+    model = fit(criterion=criterion, width=width, within=1 if criterion == "covariance" else None)
+    assert np.ptp(rates(model, TRAIN)) > 0 or criterion == "parity"
     assert model.result_["rates"] == pytest.approx(rates(model, TRAIN).tolist(), abs=1e-9)
     assert model.result_["rows"] == np.bincount(TRAIN.groups @ [3, 1]).tolist()
 
@@ -112,15 +117,18 @@ def measure(objective, model: RandomizedThreshold, part: Part) -> float:
 
 
 @pytest.mark.parametrize("objective", ["balanced_accuracy", COSTS], ids=str)
-def test_every_pair_of_width_and_rate_is_judged_by_the_objective(objective):
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_every_pair_of_width_and_rate_is_judged_by_the_objective(objective, criterion):
     part, fresh = make_rare(0, 120), make_rare(1, 80, "validation")
-    given = {"attributes": 0, "objective": objective}
-    widths = [0.0, 0.05, 0.4]
+    given = {"criterion": criterion, "attributes": 0, "objective": objective}
+    widths = [0.05, 0.4] if criterion == "equalized_odds" else [0.0, 0.05, 0.4]
     model = fit(part, width_grid=widths, validation=fresh, **given)
     table, found = model.candidates_, []
-    assert len(table) == len(widths) * 5
-    for width, rate, _, _ in table.to_numpy().tolist():
-        single = fit(part, width=width, rate=rate, **given)
+    rates_tried = {"parity": 5, "covariance": 1}.get(criterion, 6)
+    assert len(table) == len(widths) * rates_tried
+    for width, *rate, _, _ in table.to_numpy().tolist():
+        fixed = rate if len(rate) > 1 else rate[0] if rate else None
+        single = fit(part, width=width, rate=fixed, **given)
         found.append(measure(objective, single, fresh))
     assert table.objective.tolist() == pytest.approx(found)
     best = np.flatnonzero(np.round(found, 9) == np.round(max(found), 9))
@@ -139,20 +147,25 @@ def test_rates_are_around_that_of_the_best_cut():
     assert fit(part, **given).rule_.threshold == pytest.approx(model.rule_.threshold, abs=1e-12)
 
 
-def test_costs_are_prices_in_any_currency():
+@pytest.mark.parametrize("criterion", ["parity", "covariance", "equal_opportunity"])
+def test_costs_are_prices_in_any_currency(criterion):
     part = make_rare(0, 400)
     rules = []
     for factor in (1, 7, 0.1):
         costs = {name: factor * value for name, value in COSTS["costs"].items()}
-        given = {"attributes": 0, "objective": {"costs": costs}}
+        given = {"criterion": criterion, "attributes": 0, "objective": {"costs": costs}}
         rules.append(fit(part, budget=0.05, validation=make_rare(1, 300), **given).rule_.to_json())
     assert rules[0] == rules[1] == rules[2]
 
 
-def test_where_the_budget_binds_nothing_the_best_cut_is_left():
+@pytest.mark.parametrize(
+    ("criterion", "solver"),
+    [*(("parity", solver) for solver in SOLVERS), *((each, "exact") for each in CRITERIA[1:])],
+)
+def test_where_the_budget_binds_nothing_the_best_cut_is_left(criterion, solver):
     part = make_rare(0, 2000)
     model = fit(
-        part, attributes=0, budget=2.0,
+        part, criterion=criterion, attributes=0, budget=2.0, solver=solver,
         width=1e-4, objective="balanced_accuracy",
     )  # fmt: skip
     cut = choose_cut(part.X[:, 0], part.y, part.weight, "balanced_accuracy")
@@ -192,13 +205,7 @@ def test_ties_go_to_the_narrowest_and_the_nearest():
 
 def test_models_of_former_versions_name_the_steps_of_a_descent(tmp_path):
     model = fit(width=0.1, rate=0.3)
-    former = {
-        "solver": "sgd",
-        "bins": 1 << 16,
-        "steps": None,
-        "batch_size": 1,
-        "learning_rate": None,
-    }
+    former = {"solver": "sgd", "steps": None, "batch_size": 1, "learning_rate": None}
     write_state(tmp_path / "m", model.name, model.get_params() | former, model.pack_state(), ())
     loaded = load_model(tmp_path / "m")
     assert loaded.rule_.to_json() == model.rule_.to_json()
@@ -235,6 +242,85 @@ def test_calibration_mends_squeezed_scores(kind, tmp_path):
     assert answers[0].tobytes() == answers[1].tobytes()
     plain = model.set_params(calibrate=None).fit(squeezed.X, sensitive_features=squeezed.groups)
     assert plain.calibration_ is None
+
+
+def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
+    h = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1]
+    found = []
+    for k in range(3):
+        held = part.groups[:, 1] == k
+        found.append(np.cov(h[held], part.groups[held, 0], ddof=0)[0, 1])
+    return found
+
+
+@pytest.mark.parametrize(("attributes", "within"), [(0, 1), (0, [1]), (None, 1)])
+def test_a_rule_within_subgroups_comes_back(attributes, within, tmp_path):
+    model = fit(criterion="covariance", attributes=attributes, within=within)
+    back = load_model(model.save(tmp_path / "rule"))
+    given = {"X": TRAIN.X, "sensitive_features": TRAIN.groups}
+    assert np.array_equal(back.predict_proba(**given), model.predict_proba(**given))
+
+
+def test_covariance_within_subgroups():
+    free = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=1.0)
+    assert min(covariances(free, TRAIN)) > 0.02
+    for budget in (0.0, 0.01):
+        model = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=budget)
+        assert covariances(model, TRAIN) == pytest.approx([budget] * 3, abs=1e-9)
+        assert model.rate_ is None
+        assert model.result_["converged"]
+    assert list(model.cells_[0]) == [0, 0]
+    named = fit(criterion="covariance", within=[1], width=0.1, budget=0.01)
+    assert named.rule_.to_json() == model.rule_.to_json()
+    alone = fit(criterion="covariance", attributes=0, width=0.1)
+    h = alone.predict_proba(TRAIN.X, sensitive_features=TRAIN.groups)[:, 1]
+    assert np.cov(h, TRAIN.groups[:, 0])[0, 1] == pytest.approx(0, abs=1e-9)
+
+
+def estimated(model: RandomizedThreshold, part: Part) -> np.ndarray:
+    """Return the true and false positive rates by sex, as the scores estimate them."""
+    h, p = model.predict_proba(part.X, sensitive_features=part.groups)[:, 1], part.X[:, 0]
+    sex = part.groups[:, 0]
+    return np.array(
+        [
+            [np.average(h[sex == k], weights=z[sex == k]) for k in range(2)]
+            for z in (p, 1 - p)
+        ]
+    )  # fmt: skip
+
+
+def test_error_rates_as_the_scores_estimate_them():
+    opportunity = fit(criterion="equal_opportunity", attributes=0, width=0.1, rate=0.6)
+    assert estimated(opportunity, TRAIN)[0] == pytest.approx([0.6, 0.6])
+    odds = fit(criterion="equalized_odds", attributes=0, width=0.1, rate=[0.5, 0.3])
+    assert odds.result_["converged"]
+    assert estimated(odds, TRAIN).tolist() == [pytest.approx([0.5, 0.5]), pytest.approx([0.3, 0.3])]
+    assert odds.rate_ == (0.5, 0.3)
+    beyond = fit(criterion="equalized_odds", attributes=0, width=0.1, rate=[1.0, 0.0])
+    assert not beyond.result_["converged"]
+    assert min(beyond.result_["violation"]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("criterion", "columns"),
+    [("covariance", []), ("equal_opportunity", ["rate"]), ("equalized_odds", ["tpr", "fpr"])],
+)
+def test_other_criteria_choose_by_accuracy_too(criterion, columns, tmp_path):
+    part = TRAIN.take(np.arange(400))
+    model = fit(part, criterion=criterion, attributes=0, width_grid=[0.1, 0.5], validation=CHECK)
+    table = model.candidates_
+    assert list(table.columns) == ["width", *columns, "accuracy", "gap"]
+    assert len(table) == (12 if columns else 2)
+    assert expected_accuracy(model, CHECK) == pytest.approx(table.accuracy.max())
+    loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
+    assert loaded.rate_ == model.rate_
+    assert loaded.candidates_.equals(table)
+    answers = [
+        each.predict_proba(TEST.X, sensitive_features=TEST.groups) for each in (model, loaded)
+    ]
+    assert answers[0].tobytes() == answers[1].tobytes()
+    given = fit(part, criterion=criterion, attributes=0, width=model.width_, rate=model.rate_)
+    assert given.rule_.to_json() == model.rule_.to_json()
 
 
 def test_decisions_depend_on_seed_row_score_and_group_alone():
@@ -283,9 +369,11 @@ def test_an_unknown_group_is_refused():
 
 def test_supports_says_why_not():
     split = Split("made", 0, "binary", ("score",), {}, {}, train=TRAIN)
-    model = create("randomized_threshold")
-    assert model.supports(split) is None
-    assert "scores" in model.supports(split.replace(feature_names=("a", "b")))
+    for parameters in ({}, {"criterion": "covariance", "attributes": 0, "within": 1}):
+        assert create("randomized_threshold", **parameters).supports(split) is None
+    race = create("randomized_threshold", criterion="covariance", attributes=1)
+    assert "race has 3" in race.supports(split)
+    assert "scores" in race.supports(split.replace(feature_names=("a", "b")))
 
 
 @pytest.mark.parametrize(
@@ -294,11 +382,21 @@ def test_supports_says_why_not():
         ({"rate": 1.2}, "rate"),
         ({"rate": -0.1}, "rate"),
         ({"rate": [0.3, 0.2]}, "rate"),
+        ({"rate": 0.3, "criterion": "covariance"}, "rate"),
+        ({"rate": 0.3, "criterion": "equalized_odds"}, "rate"),
         ({"width": -1.0}, "width"),
         ({"width": 1e-9}, "width"),
+        ({"width": 0.0, "solver": "histogram"}, "width"),
+        ({"width": 0.0, "criterion": "equalized_odds"}, "width"),
         ({"width_grid": []}, "width_grid"),
+        ({"width_grid": [0.1, 0.0], "solver": "histogram"}, "width_grid"),
         ({"rate_offsets": 0.1}, "rate_offsets"),
         ({"budget": -0.1}, "budget"),
+        ({"criterion": "fairness"}, "criterion"),
+        ({"solver": "histogram", "criterion": "covariance"}, "solver"),
+        ({"solver": "adam"}, "solver"),
+        ({"within": 1}, "within"),
+        ({"bins": 0}, "bins"),
         ({"calibrate": "platt"}, "calibrate"),
         ({"scale": "logit"}, "scale"),
     ],
@@ -315,5 +413,9 @@ def test_other_faults_of_the_caller():
         fit(y=False, width=0.1, rate=0.3, calibrate="sigmoid")
     with pytest.raises(DataError, match="given 3 classes"):
         fit(replace(TRAIN, y=np.arange(len(TRAIN.y)) % 3))
+    with pytest.raises(ConfigError, match="more than two levels"):
+        fit(criterion="covariance", attributes=1)
+    with pytest.raises(ConfigError, match="Name one column"):
+        fit(criterion="covariance")
     with pytest.raises(DataError, match="lie in 0 to 1"):
         fit(replace(TRAIN, X=2 * TRAIN.X - 1))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.models.thresholds.rule import MixtureRule, ThresholdRule
+from fairfrontier.models.thresholds.rule import MixtureRule, RampRule, ThresholdRule
 from fairfrontier.runtime.arrays import to_numpy
 from tests.namespaces import namespaces
 
@@ -57,9 +57,45 @@ def test_a_broken_description_is_refused():
         ThresholdRule.from_json({"width": 0.1, "thresholds": [0.1], "coins": [0, 0]})
 
 
+RULE = RampRule(
+    centre=np.array([0.25, 0.0, -0.5]),
+    level=np.array([0.5, 0.3, 0.2]),
+    slope=np.array([2.0, np.inf, -1.0]),
+)
+
+
+@pytest.mark.parametrize("namespace", namespaces())
+def test_a_line_is_clipped_and_a_step_has_a_coin(namespace):
+    xp = namespace()
+    score = xp.asarray([0.25, 0.4, 1.0, -1.0, -0.1, 0.0, 0.1, -0.5, 0.5, -1.0])
+    code = xp.asarray([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+    h = to_numpy(RULE.probability(score, code))
+    np.testing.assert_allclose(h, [0.5, 0.8, 1, 0, 0, 0.3, 1, 0.2, 0, 0.7], atol=1e-15)
+
+
+def test_thresholds_are_a_special_case():
+    generator = np.random.default_rng(0)
+    score, code = generator.uniform(-1, 1, 200), generator.integers(0, 2, 200)
+    threshold = np.array([-0.2, 0.1])
+    rule = RampRule(threshold, np.zeros(2), np.full(2, 4.0))
+    other = ThresholdRule(0.25, threshold, np.zeros(2))
+    np.testing.assert_allclose(
+        rule.probability(score, code), other.probability(score, code), atol=1e-15
+    )
+
+
 def test_infinite_thresholds_become_those_beyond_all_scores():
     rule = MixtureRule(np.array([[-np.inf, 0.1], [np.inf, 0.3]]), np.full((2, 2), 0.5))
     finite = rule.clip()
     assert finite.threshold.tolist() == [[-2.0, 0.1], [2.0, 0.3]]
     found = finite.probability(SCORE, CODE)
     assert found.tolist() == rule.probability(SCORE, CODE).tolist() == [0.5, 0, 0, 0.5, 1, 0.5]
+
+
+def test_ramps_come_back_from_json():
+    described = json.loads(json.dumps(RULE.to_json(), allow_nan=False))
+    again = RampRule.from_json(described)
+    for name in ("centre", "level", "slope"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(RULE, name))
+    with pytest.raises(ValueError, match="differ in length"):
+        RampRule.from_json({**described, "levels": [0.0]})

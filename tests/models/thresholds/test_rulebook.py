@@ -237,8 +237,10 @@ def test_calibrated_scores_have_no_place_in_a_rulebook():
         ("group_thresholds", {"bound": 0.02}),
         ("group_thresholds", {"criterion": "equalized_odds", "attributes": 1}),
         ("group_thresholds", {"criterion": "parity", "randomized": False, "bound": 0.1}),
-        ("randomized_threshold", {"width": 0.0, "rate": 0.5}),
-        ("randomized_threshold", {"attributes": 0, "width": 0.1}),
+        ("randomized_threshold", {"criterion": "equal_opportunity", "width": 0.1, "rate": 0.5}),
+        ("randomized_threshold", {"criterion": "equal_opportunity", "width": 0.0, "rate": 0.5}),
+        ("randomized_threshold", {"criterion": "equalized_odds", "width": 0.2}),
+        ("randomized_threshold", {"criterion": "covariance", "attributes": 0, "width": 0.1}),
         ("hardt", {}),
         ("hardt", {"criterion": "equal_opportunity", "tolerance": 0.05, "attributes": 1}),
         ("hardt", {"criterion": "equalized_odds", "objective": "balanced_accuracy"}),
@@ -272,10 +274,11 @@ def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
         if "shares" in group:
             pairs = zip(group["thresholds"], group["shares"], strict=True)
             wanted = sum(share for threshold, share in pairs if f > threshold)
-        elif width := described["rule"]["width"]:
-            wanted = min(1.0, max(0.0, (f - group["threshold"]) / width))
+        elif group["slope"] is None:
+            wanted = float(f > group["centre"])
         else:
-            wanted = float(f > group["threshold"])
+            line = group["level"] + group["slope"] * (f - group["centre"])
+            wanted = min(1.0, max(0.0, line))
         assert h[i] == pytest.approx(wanted, abs=1e-9)
 
 

@@ -140,7 +140,7 @@ def test_accuracy_comes_from_the_bins():
     histogram = ScoreHistogram(2, 4096).add(score, code, None, y)
     widths, rates = (0.05, 0.5), (0.3, 0.4)
     width, rate = (axis.ravel() for axis in np.meshgrid(widths, rates))
-    lines = draw_lines(histogram.problem(), width, rate, 0.0)
+    lines = draw_lines(histogram.problem(), "parity", width, rate[:, None], 0.0)
     binned, _ = judge_lines(histogram.labelled(), lines)
     exact, _ = judge_lines(build_problem(score, 2 * code + y, 4), lines)
     assert np.abs(binned - exact).max() <= 1 / 4096 / 0.05
