@@ -109,10 +109,10 @@
       "g",
       { style: `--colour: var(--level-${point.colour})`, "aria-label": point.label, ...attributes },
       ...drawBars(point, across, up),
-      draw("svg", { x: `${across(point.x)}%`, y: `${up(point.y)}%`, overflow: "visible" }, draw("circle", { class: "hit", r: 12 }), draw("path", { class: "mark", d: data.shapes[point.shape] })),
+      draw("svg", { x: `${across(point.x)}%`, y: `${up(point.y)}%`, overflow: "visible" }, draw("circle", { class: "hit", r: 12 }), draw("path", { class: "mark", d: data.shapes[point.shape % data.shapes.length] })),
     );
   const drawSwatch = (shape, colour) =>
-    draw("svg", { viewBox: "-1.2 -1.2 2.4 2.4", "aria-hidden": true, class: "glyph" }, draw("path", { d: data.shapes[shape], style: `fill: var(--level-${colour})` }));
+    draw("svg", { viewBox: "-1.2 -1.2 2.4 2.4", "aria-hidden": true, class: "glyph" }, draw("path", { d: data.shapes[shape % data.shapes.length], style: `fill: var(--level-${colour})` }));
 
   // The card of a setting, below the chart in which it was opened.
 
@@ -154,9 +154,6 @@
     return [...of([...new Set(own.map((measure) => measure.level).filter(Boolean))]), ...of([""])];
   };
   // Scores of the levels of an attribute: shares of its rows in equal bins, and positives by tenths.
-  const SCORES_NOTE = () =>
-    `Scores are probabilities of the positive class on test, before a rule by group decides unless it corrects them. ` +
-    `Calibration has Wilson's 95% intervals, and no tenth with fewer than ${data.minimum} rows of a group.`;
   const drawScores = (attribute, id) => {
     const levels = data.scores.filter((group) => group.attribute === attribute && group.share[id]);
     if (levels.length === 0) return [];
@@ -185,7 +182,8 @@
       chart.setAttribute("aria-label", `${attribute || "All rows"}: ${what}`);
       return chart;
     });
-    return [make("div", { className: "pair" }, make("p", { className: "keys" }, ...keys), ...charts)];
+    const note = `before a rule by group decides, on test; no tenth with fewer than ${data.minimum} rows`;
+    return [make("div", { className: "pair" }, make("p", { className: "keys" }, ...keys, note), ...charts)];
   };
   const openCard = async (point) => {
     await load();
@@ -205,7 +203,6 @@
       make("h3", {}, setting.method, " ", ...setting.setting.map((word) => make("span", { className: "chip", textContent: word })), close),
       make("p", { className: "small wrap", textContent: facts.join(" · ") }),
       ...(setting.command ? [make("p", { className: "small", textContent: "To get this model:" }), make("pre", { tabIndex: 0, textContent: setting.command })] : []),
-      ...(data.scores.length ? [make("p", { className: "small wrap", textContent: SCORES_NOTE() })] : []),
       ...attributes.map((attribute) =>
         make("details", { open: attribute === attributes[0] }, make("summary", { textContent: attribute || "All rows" }), ...drawScores(attribute, id), ...tabulateAttribute(attribute, id)),
       ),
@@ -226,27 +223,15 @@
   const MENU = 8;
   const hidden = new Set();
   let measures;
-  const matches = (choice, value) => choice === "" || (choice === "yes") === value;
   const listShown = () =>
     data.settings.map((setting, id) => ({ ...setting, id })).filter(
-      ({ method, asks, individual }) => !hidden.has(method) && matches(find("asks").value, asks) && matches(find("individual").value, individual),
+      ({ method, asks }) => !hidden.has(method) && ["", asks ? "yes" : "no"].includes(find("asks").value),
     );
-  const listPublished = (x, y) =>
-    (find("with-published")?.checked ? data.published : [])
-      .filter((row) => !hidden.has(row.method))
-      .flatMap((row) =>
-        ["published", "ours"].map((side) => {
-          const whose = side === "ours" ? "ours under the paper's protocol" : "as published";
-          const at = { x: row[side][x.name] ?? null, y: row[side][y.name] ?? null };
-          return { side, ...at, method: row.method, label: `${row.method}, ${whose}; ${x.label}: ${show(at.x)}; ${y.label}: ${show(at.y)}` };
-        }),
-      )
-      .filter((point) => point.x !== null && point.y !== null);
   const HINTS = { higher: " (higher is better)", lower: " (lower is better)", zero: " (0 is best)", none: "" };
+  // Better is up and to the right.
   const makeAxis = ({ label, better }, values) => {
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const margin = 0.09 * (high - low || 0.1);
-    // Better is up and to the right.
     return { low: low - margin, high: high + margin, down: better === "lower", title: label + HINTS[better] };
   };
   const explore = () => {
@@ -267,20 +252,17 @@
       }))
       // What was chosen is drawn above the rest.
       .sort((a, b) => a.chosen - b.chosen);
-    const published = listPublished(x, y).map((point) => ({ ...look(point.method), ...point }));
     find("count").textContent = `${points.length} of ${data.settings.length} settings shown`;
     if (card.previousElementSibling === find("chart")) card.hidden = true;
-    const all = [...points, ...published];
-    if (all.length === 0) {
+    if (points.length === 0) {
       find("chart").replaceChildren(make("p", { className: "muted", textContent: "No setting has both measures and fits the filters." }));
       return;
     }
-    const [across, up] = [makeAxis(x, all.map((point) => point.x)), makeAxis(y, all.map((point) => point.y))];
+    const [across, up] = [makeAxis(x, points.map((point) => point.x)), makeAxis(y, points.map((point) => point.y))];
     const marks = points.map((point, number) =>
       drawPoint(point, { role: "button", "data-id": point.id, tabindex: number === points.length - 1 ? 0 : -1, class: point.chosen ? "chosen" : "plain" }),
     );
-    const papers = published.map((point) => drawPoint(point, { role: "img", class: point.side }));
-    find("chart").replaceChildren(...drawChart(across, up, 400, ...papers, ...marks));
+    find("chart").replaceChildren(...drawChart(across, up, 400, ...marks));
   };
   // The current measure, and the first ones with the words searched for.
   const fillMenus = () => {
@@ -313,7 +295,7 @@
     });
     find("methods").append(...boxes);
     find("search").addEventListener("input", fillMenus);
-    for (const name of ["x", "y", "asks", "individual", "intervals", "with-published"]) find(name)?.addEventListener("change", explore);
+    for (const name of ["x", "y", "asks", "intervals"]) find(name)?.addEventListener("change", explore);
     find("controls").hidden = false;
     explore();
   };

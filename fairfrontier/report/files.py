@@ -43,7 +43,7 @@ from fairfrontier.models.registry import METHODS
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.feature import list_changes, name_encoder
 from fairfrontier.report.finding import embed, list_versions, name_pool, open_template, show_setting
-from fairfrontier.report.view import RATES, SHAPES, list_named, list_views
+from fairfrontier.report.view import RATES, SHAPES, list_views
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml, is_path, list_names
 from fairfrontier.runtime.option import check_again
@@ -64,7 +64,7 @@ from fairfrontier.study.frontier import (
     summarise,
 )
 from fairfrontier.study.points import read_counts
-from fairfrontier.study.price import list_gaps, price, state_finding
+from fairfrontier.study.price import price, state_finding
 from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.resolve import Planned, list_models, needs_groups
 from fairfrontier.study.run import StudyRun
@@ -178,6 +178,11 @@ def find_groups(plan: Sequence[Planned]) -> dict[Key, FitGroup]:
     }
 
 
+def list_asking(plan: Sequence[Planned]) -> set[Key]:
+    """Return the frontier's settings whose models ask for the group of a row."""
+    return {key for key, group in find_groups(plan).items() if needs_groups(group)}
+
+
 def _tabulate(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFrame:
     """Return means by (method, setting), a column for each measure."""
     table = summarise(points, fits, part)
@@ -280,7 +285,6 @@ def pack(text: str) -> str:
 def tabulate_explorer(
     results: StudyResults,
     table: pd.DataFrame,
-    reproduction: Reproduction,
     commands: Mapping[tuple[str, str], str],
     counts: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
@@ -297,8 +301,7 @@ def tabulate_explorer(
         for side in ("value", "low", "high", "n", "left_out")
     }
     keys = list(columns["value"].index)
-    published = _list_published(reproduction)
-    looks = choose_looks({key[0] for key in keys} | {row["method"] for row in published})
+    looks = choose_looks(key[0] for key in keys)
     groups = find_groups(results.plan)
     chosen = frontier.loc[frontier["on_frontier"]].groupby(["method", "setting"])["fairness"]
     frontiers = {key: list(names) for key, names in chosen}
@@ -324,9 +327,8 @@ def tabulate_explorer(
         ],
         "measures": _list_measures(columns, study.minimum),
         "minimum": study.minimum,
-        "shapes": list(SHAPES.values()),
+        "shapes": SHAPES,
         "scores": [] if counts is None else tabulate_scores(counts, keys, study.minimum),
-        "published": published,
     }
 
 
@@ -378,22 +380,6 @@ def _count(values: pd.Series) -> int | list[int | None]:
     """Return the rows behind a measure, one number where all settings have the same."""
     counts = [None if math.isnan(value) else round(value) for value in values.tolist()]
     return counts if len(set(counts)) > 1 or counts[0] is None else counts[0]
-
-
-def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
-    """Return the rows of the paper's table and ours under its protocol, by measure."""
-    if reproduction.points is None:
-        return []
-    return [
-        {
-            "method": str(row),
-            **{
-                side: dict(zip(cells["measure"], _shorten(cells[f"{side}_mean"], 4), strict=True))
-                for side in ("published", "ours")
-            },
-        }
-        for row, cells in reproduction.points.groupby("row", sort=False)
-    ]
 
 
 def list_commands(
@@ -555,13 +541,13 @@ def render_report(
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     commands = list_commands(results, models, asked)
-    explorer = tabulate_explorer(results, table, reproduction, commands, counts)
+    explorer = tabulate_explorer(results, table, commands, counts)
     prices = summary.get("prices", {})
-    groups = find_groups(results.plan)
-    asks = {key for key, group in groups.items() if needs_groups(group)}
-    objective = study.frontier.accuracy
-    name = name_study(study, asked)
-    views = list_views(table, prices.get("rows", ()), objective, asks, name, study.minimum)
+    asks, name = list_asking(results.plan), name_study(study, asked)
+    objective, rows = study.frontier.accuracy, prices.get("rows", ())
+    views = list_views(table, rows, objective, asks, name, study.minimum)
+    shown = [row for view in views for row in view["rows"]]
+    named = {(row["method"], row["setting"]): row["letter"] for row in shown}
     script, allowed = read_script()
     return open_template(TEMPLATE).render(
         study=study,
@@ -573,13 +559,11 @@ def render_report(
         settings=_tabulate_settings(results, summary["worse_than_plain"]),
         claims=reproduction.claims,
         published=reproduction.shown,
-        cards=_make_cards(results, table, exposed, list_named(views)),
+        cards=_make_cards(results, table, exposed, named),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
         finding=state_title(study, prices),
         views=views,
-        why="" if views else explain_absence(study),
-        warnings=[*list_warnings(summary)],
         objective=name_within(objective),
         shapes=SHAPES,
         worth_a_note=WORTH_A_NOTE,
@@ -598,23 +582,6 @@ def state_title(study: StudyConfig, prices: Mapping[str, Any]) -> str:
     rows = prices.get("rows", ())
     known = [row for row in rows if row["gap"] is not None]
     return state_finding(study.study, {**prices, "rows": known or rows}, study.frontier.accuracy)
-
-
-def explain_absence(study: StudyConfig) -> str:
-    """Return why no gap between groups is shown."""
-    if list_gaps(study.frontier.fairness, {*study.frontier.fairness}):
-        return "The study's YAML says under minimum how many rows a group needs."
-    return "No gap between groups is among the study's fairness measures; others stand below."
-
-
-def list_warnings(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader has to know before the numbers."""
-    if trivial := summary.get("prices", {}).get("trivial"):
-        yield f"The commoner answer alone has an accuracy of {100 * trivial:.1f} %."
-    if skipped := len(summary["skipped"]):
-        yield f"{skipped} {'row was' if skipped == 1 else 'rows were'} not run: see all settings."
-    if failed := summary["counts"].get("failed_trials"):
-        yield f"{failed} of {summary['counts']['trials']} trials failed: see all settings."
 
 
 def render_notes(text: str) -> Markup:
@@ -822,7 +789,7 @@ def draw_frontier(results: StudyResults, summary: Mapping[str, Any]) -> dict[str
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     rows = [row for row in prices.get("rows", ()) if row["gap"] is not None]
     measures = dict.fromkeys(row["measure"] for row in rows) or study.frontier.fairness
-    asks = {key for key, group in find_groups(results.plan).items() if needs_groups(group)}
+    asks = list_asking(results.plan)
     charts = [trace_chart(table, study.frontier.accuracy, each, rows, asks) for each in measures]
     files = {"frontier.png": draw_charts(charts[:1], state_title(study, prices))}
     if len(charts) > 1:

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.figure.frontier import (
-    MARKERS,
     Chart,
     find_scale,
     greater_is_better,
     name_measure,
     name_priced,
+    name_within,
     trace_chart,
 )
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
@@ -31,23 +31,14 @@ RATES = (
     "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "mae", "rmse",
     "mean_residual",
 )  # fmt: skip
-# The figures' markers as paths between -1 and 1.
-SHAPES = dict(
-    zip(
-        MARKERS,
-        (
-            "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z",
-            "M-.85,-.85H.85V.85H-.85Z",
-            "M0,-1L.95,.75H-.95Z",
-            "M0,-1L1,0L0,1L-1,0Z",
-            "M0,1L.95,-.75H-.95Z",
-            "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
-            "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z",
-            "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
-            "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
-        ),
-        strict=True,
-    )
+# Paths between -1 and 1: of points that do not ask for the group, of those that do, and further
+# ones of methods; with eight colours the first forty methods differ.
+SHAPES = (
+    "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z",
+    "M0,-1L1,0L0,1L-1,0Z",
+    "M-.85,-.85H.85V.85H-.85Z",
+    "M0,-1L.95,.75H-.95Z",
+    "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
 )
 # Where a letter stands at its point: letters of points near each other stand around them.
 CORNERS = ((10, -8, "start"), (-10, -8, "end"), (10, 18, "start"), (-10, 18, "end"))
@@ -94,6 +85,7 @@ def list_views(
         views.append(
             {
                 "measure": measure,
+                "within": name_within(measure),
                 "attribute": split_name(measure)[1],
                 "rows": rows,
                 "best": best,
@@ -104,12 +96,6 @@ def list_views(
             }
         )
     return views
-
-
-def list_named(views: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
-    """Return the letters of the settings that views show, empty for the best without a limit."""
-    rows = [row for view in views for row in view["rows"]]
-    return {(row["method"], row["setting"]): row["letter"] for row in rows}
 
 
 def show_scaled(value: float | None, scale: float) -> str:
@@ -152,7 +138,7 @@ def draw_chart(chart: Chart) -> dict[str, Any]:
             for axis, to in (("x", across), ("y", up))
             for ends in [(row[f"{axis}_low"], row[f"{axis}_high"])]
         }
-        mark = {**row, "at": at, "bars": bars, "shape": SHAPES["D" if row["asks"] else "o"]}
+        mark = {**row, "at": at, "bars": bars, "shape": SHAPES[row["asks"]]}
         mark["lines"] = [f"{name_measure(name)}: {_write(row, *of)}" for *of, name in axes]
         if row["letter"] or row["free"]:
             beside = sum(max(abs(at[0] - x), abs(at[1] - y)) < NEAR for x, y in named)

@@ -34,7 +34,6 @@ from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.study.frontier import StudyResults, build_results, list_fits, summarise
 from fairfrontier.study.query import read_query
-from fairfrontier.study.reproduction import Reproduction
 from fairfrontier.study.resolve import Planned, needs_groups
 from papers.reproduction import hold_to_paper
 from tests.metrics.made import make_part
@@ -55,7 +54,7 @@ def make_results(female: str = "Female", **changes: object) -> StudyResults:
 def tabulate(results: StudyResults, models: pd.DataFrame | None = None) -> dict:
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     commands = list_commands(results, models, ("conf/toy.yaml", "--out", "mine"))
-    return tabulate_explorer(results, table, Reproduction(), commands)
+    return tabulate_explorer(results, table, commands)
 
 
 def make_counts(results: StudyResults, groups: list[str]) -> pd.DataFrame:
@@ -290,13 +289,9 @@ def test_filters_and_axes(page):
     page.get_by_label("budro", exact=True).uncheck()
     assert page.locator(POINTS).count() == 4
     assert count.inner_text() == "4 of 9 settings shown"
-    page.locator("#individual").select_option("yes")
-    assert count.inner_text() == "1 of 9 settings shown"
     page.locator("#asks").select_option("yes")
-    page.locator("#with-published").uncheck()
     page.get_by_text("No setting has both measures").wait_for()
     page.locator("#asks").select_option("")
-    page.locator("#individual").select_option("")
     assert page.locator("#x option").count() == 8
     page.locator("#search").fill("tpr, sex=m")
     assert page.locator("#found").inner_text().startswith("1 of ")
@@ -306,18 +301,6 @@ def test_filters_and_axes(page):
     assert bars.count() == 0
     page.get_by_label("95% intervals").check()
     assert bars.count() == 8
-
-
-def test_published_points_stand_where_the_paper_has_both_measures(page):
-    page.locator("#with-published").check()
-    page.locator("#search").fill("gap, sex")
-    page.locator("#x").select_option(label="RMS gap, sex")
-    papers = page.locator("#chart [aria-label*='as published']")
-    assert papers.count() > 0
-    papers.first.hover()
-    assert "as published" in page.locator("#tip").inner_text()
-    page.locator("#with-published").uncheck()
-    assert papers.count() == 0
 
 
 def test_a_click_on_a_point_opens_a_card_with_scores_and_calibration(page):
