@@ -45,7 +45,11 @@ def test_every_raw_table_gives_a_study(tmp_path, name):
     assert draft.command.startswith("fairfrontier run ")
     assert draft.command.endswith(f"--conf {tmp_path}")
     parts = [part for part, _ in load(draft.dataset, home=tmp_path).parts()]
-    assert parts == ["train", "calibration", "validation", "test"]
+    # Where two groups of an attribute would have too few rows of one, three parts are drafted.
+    assert parts in (
+        ["train", "calibration", "validation", "test"],
+        ["train", "validation", "test"],
+    )
 
 
 def test_what_headers_say(tmp_path):
