@@ -97,7 +97,8 @@ def _list_facts(kind: str, home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _name_origin(origin: Origin) -> str:
     """Return the name of the folder, the package or the host that a file is from."""
     if origin.path:
-        return Path(origin.path).parent.name
+        # data/downloads/acs/2018/psam_p06.csv was downloaded.
+        return "".join(Path(origin.path).parts[:-1][:2][-1:])
     return origin.package.partition("==")[0] if origin.package else urlsplit(str(origin.url)).netloc
 
 

@@ -20,7 +20,11 @@ _FILES = sorted((ROOT / "conf" / "datasets").glob("*.yaml"))
 _CONFIGS = {path.stem: read_dataset(path, ROOT) for path in _FILES}
 # Not committed; tables that users bring are not fetched, either.
 FETCHED = {name for name, config in _CONFIGS.items() if any(f.sources for f in config.source.files)}
-OWN = {name for name, config in _CONFIGS.items() if config.expected.read == "never"}
+OWN = {
+    name
+    for name, config in _CONFIGS.items()
+    if config.expected.read == "never" or "downloads/" in str(config.source.path[0].path)
+}
 ENCODER = "minilm"
 
 

@@ -306,7 +306,12 @@ class Missing(Model):
 Amount = Annotated[
     Any,
     WithJsonSchema(
-        {"anyOf": [{"type": ["number", "string"]}, {"type": "array", "items": {"type": "string"}}]}
+        {
+            "anyOf": [
+                {"type": ["number", "string"]},
+                {"type": "array", "items": {"type": ["number", "string"]}},
+            ]
+        }
     ),
 ]
 

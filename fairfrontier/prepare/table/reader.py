@@ -53,10 +53,11 @@ def resolve(path: str, home: Path, folder: Path) -> Path:
         if candidate.exists():
             return candidate
     mend = nearest_file(next(iter(candidates)))
-    raise ConfigError(
-        f"source.path: there is no file {path} (looked at {', '.join(map(str, candidates))}).",
+    if not mend.startswith("Did you mean"):
         # A folder's entire content would not help.
-        mend if mend.startswith("Did you mean") else "Put it there, or correct the path.",
+        mend = "Put it there, from where notes say, or correct the path."
+    raise ConfigError(
+        f"source.path: there is no file {path} (looked at {', '.join(map(str, candidates))}).", mend
     )
 
 
@@ -150,7 +151,7 @@ def _match(pattern: str, roots: list[Path]) -> list[Path]:
             return files
     raise ConfigError(
         f"source.path: no file matches {pattern} (looked below {', '.join(map(str, roots))}).",
-        "Put files there, or correct the pattern.",
+        "Put files there, from where notes say, or correct the pattern.",
     )
 
 

@@ -36,7 +36,7 @@ def list_levels(config: DatasetConfig, column: str) -> list[str]:
     groups = [each.levels for each in config.groups.values() if each.column == column]
     named = [level for each in groups if each for levels in each.values() for level in levels]
     named += [level for each in config.counterfactuals.values() for level in each.get(column) or ()]
-    if column == label.column:
+    if column == label.column and label.above is None:
         named += [*(label.positive or [label.favourable or "1"]), "other"]
     if column == split.column:
         named += [level for levels in split.parts.values() for level in levels]
@@ -82,7 +82,7 @@ def make_table(config: DatasetConfig, seed: int) -> pd.DataFrame:
     dummies, numbers = config.source.dummies, list_numbers(config)
     mentioned = {name for names in mention_columns(config).values() for name in names}
     columns = {}
-    for name in sorted(mentioned.difference(dummies, ["part"])):
+    for name in config.source.columns or sorted(mentioned.difference(dummies, ["part"])):
         values = list_values(config, name) if name in numbers else [*"abc"]
         columns[name] = spread(list_levels(config, name) or values)
     for each in dummies.values():
@@ -97,7 +97,8 @@ def test_a_made_table_of_the_same_schema_is_prepared(name, tmp_path):
     source = config.source.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     source["path"] = []
     for i, file in enumerate(config.source.path):
-        make_table(config, i).to_csv(tmp_path / f"{i}.csv", index=False)
+        header = config.source.columns is None
+        make_table(config, i).to_csv(tmp_path / f"{i}.csv", index=False, header=header)
         source["path"].append({"path": f"{i}.csv", **({"part": file.part} if file.part else {})})
     made = {"dataset": "made", "extends": name, "source": source}
     path = tmp_path / "made.yaml"
