@@ -825,11 +825,8 @@ def load_bundle(folder: str | Path, *, trusted: Collection[str] = ()) -> Bundle:
     path = folder / MANIFEST
     restore(folder)
     with reading(folder, "Name the folder of a bundle, with its file bundle.json.", "bundle"):
-        if not path.is_file() or path.is_symlink():
-            # A pipe would be waited for.
-            raise FileNotFoundError(f"there is no file {MANIFEST}")
-        found = _digest_files(folder)
         manifest = read_json(path)
+        found = _digest_files(folder)
         if manifest["format"] != FORMAT:
             raise StoreError(
                 f"{folder} is a bundle of format {manifest['format']}, and this version reads "

@@ -170,7 +170,12 @@ def count_period(
             of_groups = {f"group:{name}": codes[name].astype(np.int32) for name in codes if name}
             kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label, **of_groups}))
     # Of a row that comes twice, no later label says which of the two it is of.
-    _refuse_repeated(pd.concat([pd.Series(dtype="str"), *ids]), str(path))
+    every = pd.concat([pd.Series(dtype="str"), *ids])
+    if every.duplicated().any():
+        raise DataError(
+            f"The row id {every[every.duplicated()].iloc[0]!r} occurs twice in {path}.",
+            "Give every row an id of its own, or name another column of ids with --row-id.",
+        )
     counts = tally.tabulate()
     everyone = counts.loc[counts["attribute"] == "", list(COUNTED)].sum()
     check_decided(everyone["rows"], refused, path)
@@ -215,7 +220,6 @@ def count_labels(
     ids = pd.Index(kept[ID])
     values = np.full(len(kept), np.nan)
     seen = np.zeros(len(kept), dtype=bool)
-    _refuse_repeated(kept[ID], f"the period {period}")
     used = _name_label_columns(bundle, path, row_id, period)
     for frame in read_frames(bundle, path, used, report):
         names, _ = read_ids(frame, row_id)
@@ -243,15 +247,6 @@ def count_labels(
     tally.add(codes, batch, probability, values[new], decided=True)
     kept = kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
     return tally.tabulate(), kept, int((labelled & ~new).sum())
-
-
-def _refuse_repeated(ids: pd.Series, where: str) -> None:
-    repeated = ids[ids.duplicated()]
-    if len(repeated):
-        raise DataError(
-            f"The row id {repeated.iloc[0]!r} occurs twice in {where}.",
-            "Give every row an id of its own, or name another column of ids with --row-id.",
-        )
 
 
 def draw_batches(words: np.ndarray) -> np.ndarray:
@@ -412,8 +407,6 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         counts, drift = _read_table(folder / HISTORY), _read_table(folder / DRIFT)
         bundle_digest, alpha, limits, announced = (counts.attrs[name] for name in FACTS)
         history = History(bundle_digest, alpha, limits, counts, drift, tuple(announced))
-        if (counts.columns.tolist(), drift.columns.tolist()) != (COUNTS, DRIFTS):
-            raise ValueError("its columns are not those of a history")
     if history.bundle != bundle:
         raise ConfigError(
             f"The history in {folder} is of another bundle, or of another of its classes.",

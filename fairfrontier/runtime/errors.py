@@ -134,12 +134,6 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def require(holds: bool, what: str) -> None:
-    """Raise ValueError unless something holds of what a file says."""
-    if not holds:
-        raise ValueError(f"its {what} cannot be right")
-
-
 # Library -> the extra of this package that installs it; XGBoost has two.
 EXTRAS = {
     "cryptography": "dask",
