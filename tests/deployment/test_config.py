@@ -18,14 +18,10 @@ def read(**given):
     [
         ({"limit": "accuracy"}, "'accuracy' is no further limit"),
         ({"limit": "acuracy=0.8"}, "Did you mean 'accuracy'"),
-        ({"limit": "selection_rate=0.8"}, "'selection_rate' is no rate"),
-        ({"limit": "tpr_gap:sex=0.1"}, "Did you mean 'tpr_"),
         ({"limit": "tpr_difference:sex=2"}, "no share"),
         ({"limit": "tpr_ratio:sex=0"}, "could not be passed"),
-        ({"limit": "accuracy=0"}, "could not be passed"),
         ({"period": "../2026"}, "no name of a period"),
         ({"alpha": 0}, "--alpha"),
-        ({"alpha": 5e-324}, "--alpha"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(given, match):

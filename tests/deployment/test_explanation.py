@@ -294,22 +294,6 @@ def test_drawn_values_come_near_the_definition_with_more_orders(rows, monkeypatc
     assert errors[1] < 0.005 < errors[0] / 4
 
 
-def test_predictions_are_asked_for_in_few_calls_and_not_where_nothing_changes(rows):
-    X, asked = rows[0], []
-
-    def predict(Z: np.ndarray) -> np.ndarray:
-        asked.append(len(Z))
-        return Z[:, 0] * Z[:, 3]
-
-    attribute_score(stub(predict), X, SPANS, orders=8)
-    # The stub asks twice.
-    assert len(asked) <= 2 * (8 + 1)
-    assert sum(asked) <= 2 * 8 * (1 + 2 * len(SPANS) * len(X))
-    asked.clear()
-    np.testing.assert_array_equal(attribute_score(stub(predict), X[:1], SPANS).values, 0.0)
-    assert len(asked) == 2
-
-
 @pytest.mark.parametrize("kind", ["gbdt", "linear", "random_forest"])
 def test_a_column_that_the_model_does_not_use_has_no_value(fitted, rows, kind):
     X, y = rows

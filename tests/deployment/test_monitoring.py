@@ -235,14 +235,6 @@ def test_what_changed_raises_an_alarm_that_stays_and_what_did_not_none(keep):
     assert ((checks["p"] <= 0.05) == (checks["alarm"] != "")).all()
 
 
-def test_a_bundle_that_was_altered_is_refused(bundle, keep, tmp_path):
-    other = tmp_path / "altered"
-    shutil.copytree(bundle, other)
-    (other / "reference.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"reference\.json is not what was exported"):
-        keep(make_rows(7, 50), "W1", bundle=other)
-
-
 def test_a_history_of_another_bundle_or_with_other_limits_is_refused(keep, tmp_path):
     keep(make_rows(7, 50), "W1", limit="accuracy=0.5")
     other = make_bundle(tmp_path / "other", seed=9)
@@ -284,12 +276,9 @@ def change(facts=None, **columns):
         change({"announced": ["accuracy"]}),
         change({"alpha": 0.5}),
         change(unknown=1.5),
-        change(rows=-1.0),
         change(entry=lambda table: table["entry"] + 1),
         change(group=lambda table: table["group"].replace("man", "men")),
-        change(more=1),
         lambda table: table.iloc[:-3],
-        lambda table: table.iloc[::-1],
     ],
 )
 def test_a_history_that_was_changed_is_one_sentence(first, keep, tmp_path, damage):
@@ -299,18 +288,6 @@ def test_a_history_that_was_changed_is_one_sentence(first, keep, tmp_path, damag
     facts = dict(table.attrs)
     changed = damage(table)
     changed.attrs = {**facts, **changed.attrs}
-    changed.to_parquet(path, index=False)
-    with pytest.raises(StoreError):
-        keep(make_rows(8, 50), "W2")
-
-
-@pytest.mark.parametrize("damage", [change(more=1), change(n=-1), change(period="W0")])
-def test_distances_that_were_changed_are_one_sentence(first, keep, tmp_path, damage):
-    shutil.copytree(first[0], tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "history" / DRIFT
-    table = pd.read_parquet(path)
-    changed = damage(table)
-    changed.attrs = table.attrs
     changed.to_parquet(path, index=False)
     with pytest.raises(StoreError):
         keep(make_rows(8, 50), "W2")

@@ -10,7 +10,7 @@ from fairfrontier.metrics.measure.registry import MEASURES
 from fairfrontier.metrics.verb import leave_out_small, tabulate
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.prepare.split import Part, Variant
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError
 from tests.metrics.made import MadeSet, make_part, make_rows
 
 
@@ -115,12 +115,6 @@ def test_measures_that_the_part_cannot_give():
     with pytest.raises(ConfigError):
         tabulate(prediction, part, ["gap_rms"])
     assert set(tabulate(prediction, part)["measure"]) & {"consistency", "gap_rms"} == set()
-
-
-def test_prediction_of_another_part():
-    model, part = make_fitted()
-    with pytest.raises(DataError, match="has 300 rows, and made/test has 10"):
-        tabulate(predict_part(model, part), part.take(np.arange(10)))
 
 
 def test_empty_part():

@@ -134,23 +134,6 @@ def test_take_works_on_dask_arrays(project, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a,a\n1,2\n", "more than one column named 'a'"),
-        ("", "is empty"),
-        (b"PAR1....", "looks like a Parquet file"),
-        ("a,b\n1,2,3\n", None),
-    ],
-)
-def test_tables_that_are_none(project, tmp_path, content, message):
-    path = project()
-    data = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / "people.csv").write_bytes(data)
-    with pytest.raises((DataError, ConfigError), match=message):
-        load(path, home=tmp_path, backend="dask")
-
-
-@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("rows", {"keep": {"city": {"in": ["Ulm", "bonn"]}}}),

@@ -39,17 +39,7 @@ def test_a_relative_path_is_another_file_in_another_folder(tmp_path, monkeypatch
         assert read_yaml(Path("a.yaml")) == {"name": name}
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "0x" + "F" * 5000,
-        "0b" + "1" * 50_000,
-        "1" + ":59" * 1000,
-        "1" + ":59" * 5000 + ".5",
-        "9" * 5000,
-        "9.0e+999",
-    ],
-)
+@pytest.mark.parametrize("number", ["0x" + "F" * 5000, "1" + ":59" * 1000, "9" * 5000, "9.0e+999"])
 def test_a_number_of_any_length_is_text_or_one_sentence(tmp_path, number):
     path = tmp_path / "long.yaml"
     for text in (f"a: {number}\n", f"? {number}\n: 1\n"):

@@ -150,15 +150,7 @@ def test_numbers_come_back_as_they_were(tmp_path):
 
 @pytest.mark.parametrize(
     "array",
-    [
-        np.array([1.0, np.nan]),
-        np.array([np.inf]),
-        np.array([1, 2]),
-        np.array([1.0], dtype=np.float32),
-        np.array([1.0 + 0j]),
-        np.array(["a"]),
-        np.array([{}], dtype=object),
-    ],
+    [np.array([1.0, np.nan]), np.array([1, 2]), np.array(["a"]), np.array([{}], dtype=object)],
     ids=lambda array: f"{array.dtype} {array[-1]}",
 )
 def test_other_values_than_finite_numbers_are_refused(tmp_path, array):

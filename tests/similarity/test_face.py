@@ -343,19 +343,6 @@ def test_groups_that_are_none_are_refused(groups, word):
         face.learn_from_groups(groups, 1)
 
 
-@pytest.mark.parametrize(
-    ("versions", "word"),
-    [
-        ([], r"0 version\(s\)"),
-        ([np.ones((4, 3)), np.ones((5, 3))], "Version 2"),
-        ([np.ones((0, 3)), np.ones((0, 3))], "no comparable samples"),
-    ],
-)
-def test_versions_that_are_none_are_refused(versions, word):
-    with pytest.raises(DataError, match=word):
-        face.learn_from_versions(versions, 1)
-
-
 @pytest.mark.parametrize("namespace", devices())
 def test_the_metric_works_on_a_device_and_is_saved(namespace, tmp_path):
     metric = face.learn_from_groups(plant(30)[1], 2)

@@ -103,17 +103,6 @@ def test_a_damaged_vector_is_none_and_is_replaced(tmp_path):
     assert cache.write(keys, vectors_of([3, 4])).tolist() == vectors_of([3, 2]).tolist()
 
 
-def test_a_damaged_vector_does_not_say_how_long_the_others_are(tmp_path):
-    cache = VectorCache(tmp_path, "encoder", 3)
-    keys = [cache.key(text) for text in "ab"]
-    cache.write(keys, np.ones((2, 3), np.float16))
-    damage = "UPDATE keyed_vector SET value = x'0000' WHERE key = ?"
-    for key, length in ((keys[0], 3), (keys[1], None)):
-        with closing(sqlite3.connect(cache.path)) as database, database:
-            database.execute(damage, (key,))
-        assert VectorCache.stored_dimension(tmp_path, "encoder") == length
-
-
 def test_a_damaged_index_gives_no_vector_of_another_text(tmp_path):
     cache = VectorCache(tmp_path, "digest", D)
     keys = [cache.key("a"), cache.key("b")]
@@ -126,15 +115,6 @@ def test_a_damaged_index_gives_no_vector_of_another_text(tmp_path):
     # The index says b where the row says a.
     cache.path.write_bytes(other[:row] + content[row : row + len(keys[0])] + other[row + 32 :])
     assert not cache.read(keys)[1].any()
-
-
-def test_a_vector_of_another_length_is_none_and_is_replaced(tmp_path):
-    longer, cache = VectorCache(tmp_path, "digest", D + 1), VectorCache(tmp_path, "digest", D)
-    keys = [cache.key("a")]
-    longer.write(keys, np.ones((1, D + 1), np.float16))
-    assert not cache.read(keys)[1].any()
-    assert cache.write(keys, vectors_of([3])).tolist() == vectors_of([3]).tolist()
-    assert cache.read(keys)[0].tolist() == vectors_of([3]).tolist()
 
 
 def test_two_processes_write_at_once(tmp_path):
@@ -175,12 +155,6 @@ def test_a_file_that_is_no_database_is_an_error_with_its_name(tmp_path):
             call()
         assert "remove the file" in caught.value.mend
     assert cache.path.read_bytes().startswith(b"no database")
-
-
-def test_a_file_that_was_cut_before_its_first_table_holds_nothing(tmp_path):
-    cache = VectorCache(tmp_path, "digest", D)
-    cache.path.touch()
-    assert not cache.read([cache.key("a")])[1].any()
 
 
 @pytest.mark.parametrize("value", [7, "text", bytes(3)])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -96,12 +94,8 @@ def header(text):
     "content",
     [
         b"",
-        b"PK",
-        b"\x93NUMPY\x01\x00v\x00{'descr'",
-        b"PK\x03\x04junk",
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4"),
         header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**50}, 4), }}"),
-        header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**70}, 4), }}"),
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }")[:-9],
     ],
 )
@@ -112,29 +106,16 @@ def test_a_damaged_npy_is_said(tmp_path, content):
         read_embeddings(path, IDS)
 
 
-def test_an_archive_is_no_array(tmp_path):
-    stream = io.BytesIO()
-    np.savez(stream, a=VECTORS)
-    (tmp_path / "v.npy").write_bytes(stream.getvalue())
-    with pytest.raises(DataError):
-        read_embeddings(tmp_path / "v.npy", IDS)
-
-
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
         ({"id": [30, 10], "a": [1.0, 2.0]}, r"lacks 1 of 3 rows \(ids 20\)"),
         ({"id": [30, 10, 10], "a": [1.0, 2.0, 3.0]}, "the id 10 more than once"),
         ({"id": [30, 10, None], "a": [1.0, 2.0, 3.0]}, "1 missing"),
-        ({"id": [0.5, 10.0, 20.0], "a": [1.0, 2.0, 3.0]}, "type double"),
         ({"id": [30, 10, 20], "a": [1.0, None, 3.0]}, "id 10"),
         ({"id": [30, 10, 20], "a": ["x", "y", "z"]}, "columns of string"),
-        ({"id": [30, 10, 20]}, "columns of nothing"),
         ({"id": [30, 10, 20], "a": [[1.0], [1.0, 2.0], [3.0]]}, "not all of one length"),
-        ({"id": [30, 10, 20], "a": [[1.0], None, [3.0]]}, "not all of one length"),
         ({"id": [30, 10, 20], "a": [[1.0], [None], [3.0]]}, "id 10"),
-        ({"id": [30, 10, 20], "a": [["x"], ["y"], ["z"]]}, "columns of string"),
-        ({"id": [30, 10, 20], "a": [[1.0]] * 3, "b": [1.0] * 3}, "columns of .*list"),
     ],
 )
 def test_what_is_wrong_with_a_parquet_file_is_said(tmp_path, columns, said):

@@ -84,16 +84,6 @@ def test_other_weights_than_stated_are_no_reason_to_use_tfidf(home, caplog, name
     assert not caplog.records
 
 
-def test_tfidf_by_name_says_nothing(home, caplog):
-    assert choose_encoder("tfidf", home=home).name == "tfidf"
-    assert not caplog.records
-
-
-def test_unknown_names_and_wrong_numbers_are_errors(home):
-    with pytest.raises(ConfigError, match="Did you mean 'minilm'"):
-        choose_encoder("minlim", home=home)
-
-
 def test_an_encoder_is_named_as_its_file(home):
     folder = home / "conf" / "encoders"
     (folder / "other.yaml").write_text((folder / "minilm.yaml").read_text())
@@ -174,12 +164,6 @@ def test_a_text_has_the_same_bytes_whatever_is_beside_it(texts, chunk):
 FITTED = LatentSemantic(rank=8).fit(TRAIN)
 
 
-def test_vectors_of_other_code_are_not_taken(monkeypatch):
-    before = LatentSemantic(rank=4).fit(TRAIN).digest
-    monkeypatch.setattr("fairfrontier.prepare.embedding.encoder.source_digest", lambda _: "other")
-    assert LatentSemantic(rank=4).fit(TRAIN).digest != before
-
-
 def test_digest_names_texts_and_parameters():
     digests = {
         LatentSemantic(rank=4).fit(TRAIN).digest,
@@ -214,13 +198,6 @@ def test_what_cannot_be_is_refused():
             LatentSemantic().fit(texts)
 
 
-def test_progress_counts_texts(monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 4)
-    seen = []
-    FITTED.encode(TEST[:10], progress=lambda *told: seen.append(told))
-    assert seen == [("encoding by tfidf", done, 10) for done in (4, 8, 10)]
-
-
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tokenizers")
 ROOT = Path(__file__).resolve().parents[3]
@@ -249,25 +226,6 @@ def test_vectors_are_the_mean_of_the_tokens_and_of_unit_length(tmp_path, max_tok
     by_hand = np.array([encode_by_hand(text, max_tokens) for text in SENTENCES])
     # Half precision keeps 11 bits.
     np.testing.assert_allclose(vectors, by_hand, atol=2.0**-12, rtol=2.0**-11)
-
-
-def test_batches_hold_texts_of_one_length(encoder, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 40)
-    shapes = []
-    run = encoder._run
-
-    def watch(ids):
-        shapes.append(ids.shape)
-        assert (ids != VOCABULARY["[PAD]"]).all()
-        return run(ids)
-
-    assert encoder._independent
-    monkeypatch.setattr(encoder, "_run", watch)
-    encoder.encode(SENTENCES)
-    assert sum(n for n, _ in shapes) == len(SENTENCES)
-    assert max(length for _, length in shapes) == 16
-    assert all(n * length <= 40 for n, length in shapes)
-    assert [length for _, length in shapes] == sorted((each for _, each in shapes), reverse=True)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
@@ -349,13 +307,6 @@ def test_settings_and_files_have_their_own_digest(tmp_path, monkeypatch):
     assert TransformerEncoder(config, tmp_path, max_tokens=8).digest not in digests
 
 
-def test_a_sentence_encoder_that_cannot_be_is_refused(tmp_path):
-    config = make_config(tmp_path)
-    for wrong in ({"max_tokens": 2}, {"max_tokens": 41}):
-        with pytest.raises(ConfigError):
-            TransformerEncoder(config, tmp_path, **wrong)
-
-
 def test_a_graph_with_other_inputs_or_no_numbers_is_refused(tmp_path):
     odd = TransformerEncoder(make_config(tmp_path, extra_input="pixels"), tmp_path, max_tokens=8)
     with pytest.raises(ConfigError):
@@ -409,19 +360,3 @@ def test_batches_that_run_at_once_give_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BATCH_TOKENS", 24)
     texts = SENTENCES[::4]
     assert several.encode(texts).tobytes() == one.encode(texts).tobytes()
-
-
-def test_texts_cut_to_the_same_tokens_are_run_once(tmp_path, monkeypatch):
-    encoder = TransformerEncoder(make_config(tmp_path), tmp_path, max_tokens=5)
-    long = [f"{SENTENCES[0]} and {each}" for each in SENTENCES[1:9]]
-    assert encoder._independent
-    run, rows = encoder._run, []
-
-    def watch(ids):
-        rows.append(len(ids))
-        return run(ids)
-
-    monkeypatch.setattr(encoder, "_run", watch)
-    vectors = encoder.encode(long)
-    assert sum(rows) == 1
-    assert (vectors == vectors[0]).all()

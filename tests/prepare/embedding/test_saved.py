@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ from fairfrontier.prepare.embedding.encoder import (
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError
-from tests.prepare.embedding.graph import TOKEN, make_config, make_graph, make_tokenizer
+from tests.prepare.embedding.graph import TOKEN, make_config, make_graph
 from tests.prepare.embedding.sentence import SENTENCES
 from tests.prepare.embedding.test_feature import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
@@ -159,24 +158,7 @@ def test_an_encoder_of_a_relative_folder_stays_where_it_was(graph, tmp_path, mon
     assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
 
 
-def test_another_tokenizer_is_refused(graph):
-    wrong = {"type": "Replace", "pattern": {"Regex": "("}, "content": "\x1b]0;x\x07"}
-    altered = json.dumps({**make_tokenizer(), "normalizer": wrong}).encode()
-    refuse(graph("tokenizer.json", altered), "cannot be run")
-
-
 def test_a_copy_gives_the_same_bytes(graph):
     encoder = graph()
     wanted = encoder.encode(SENTENCES[:3])
     assert np.array_equal(copy.deepcopy(encoder).encode(SENTENCES[:3]), wanted)
-
-
-@pytest.mark.parametrize(
-    "change", [{"max_tokens": 2}, {"max_tokens": 1e9}, {"config": {}}], ids=str
-)
-def test_other_facts_of_a_sentence_encoder_are_refused(graph, tmp_path, change):
-    graph()
-    path = tmp_path / "saved" / "encoder.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises((ValueError, ConfigError), match=r"takes 3 to|validation error"):
-        load_encoder(tmp_path / "saved")

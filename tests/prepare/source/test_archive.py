@@ -64,11 +64,8 @@ def test_the_digest_is_that_of_the_archive(tmp_path):
     ("raw", "message"),
     [
         (pack({"a.csv": TEXT, "b.csv": TEXT}), r"archive of 2 files \(a.csv, b.csv\)"),
-        (pack(dict.fromkeys("abcd", TEXT)), r"4 files \(a, b, c, …\)"),
-        (pack({"folder/": b""}), "0 files .*it is empty"),
         (pack({"[Content_Types].xml": b"", "xl/sheet": b""}), "a zip archive or a spreadsheet"),
         (pack({"t.csv": b""}), "is empty"),
-        (pack({"t.csv": pack({"u.csv": TEXT})}), "looks like a zip archive"),
         (pack({"t.csv": TEXT})[:-30], "looks like a zip archive"),
         (pack({"t.csv": TEXT}, zipfile.ZIP_STORED).replace(b"1,x", b"1,z"), "is damaged: Bad CRC"),
     ],
@@ -114,38 +111,6 @@ def test_a_member_is_named_exactly():
             open_member(archive, "x/tabel.csv", Path("t")),
         ):
             pass
-
-
-def damage(compression, mark, offset, value):
-    """Return an archive with one byte of a header, or of what is packed, changed."""
-    raw = bytearray(pack({"t.csv": TEXT}, compression))
-    raw[raw.index(mark) + offset] = value
-    return bytes(raw)
-
-
-LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"
-# Where the member's bytes begin: behind the local header and the name.
-START = 30 + len("t.csv")
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        damage(zipfile.ZIP_LZMA, LOCAL, START + 4, 255),
-        damage(zipfile.ZIP_LZMA, LOCAL, START + 9, 255),
-        damage(zipfile.ZIP_BZIP2, LOCAL, START, 0),
-        damage(zipfile.ZIP_BZIP2, LOCAL, START + 5, 0),
-        damage(zipfile.ZIP_DEFLATED, LOCAL, START, 255),
-        damage(zipfile.ZIP_DEFLATED, CENTRAL, 10, 99),
-    ],
-)
-def test_whatever_a_member_is_packed_with_damage_is_said(raw):
-    with pytest.raises(DataError, match=r"t\.csv in t is damaged: "):
-        unzip(raw)
-
-
-def test_a_member_of_no_name_is_a_member():
-    assert unzip(pack({"t": b"1"}).replace(b"t", b"\x00")) == b"1"
 
 
 def test_a_full_disk_is_no_damage():

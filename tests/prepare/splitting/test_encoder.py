@@ -169,10 +169,3 @@ def test_cells_encode_as_rows_do():
                cells.items())  # fmt: skip
     rest = [index for index in range(expected.shape[1]) if index not in cells]
     assert np.array_equal(encoder.encode(frame)[:, rest], expected[:, rest])
-
-
-def test_levels_of_numbers_encode_like_text():
-    frame = pd.DataFrame({"city": [1.0, 2.0, 10.0], "income": [1.0, 2.0, 3.0]})
-    encoder = fit(frame, config_of({"numeric": ["income"], "categorical": ["city"]}))
-    assert encoder.feature_names == ("income", "city_1", "city_2", "city_10")
-    assert np.array_equal(encoder.encode(frame)[:, 1:], np.eye(3))

@@ -96,5 +96,3 @@ def test_validation_is_carved_in_trains_order(classes):
     assert (np.diff(place[taken]) > 0).all()
     if classes:
         assert abs(y[taken].sum() - 12.5) < 1
-    with pytest.raises(DataError):
-        carve_validation(rule, np.array([4]), None, 0, "f")

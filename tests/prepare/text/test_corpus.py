@@ -123,16 +123,6 @@ def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
     pd.testing.assert_frame_equal(cached_table(FRAME.copy, {}, blocked), FRAME)
 
 
-def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
-    def fail(_, path):
-        path.write_bytes(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
-    pd.testing.assert_frame_equal(cached_table(FRAME.copy, {}, tmp_path), FRAME)
-    assert list((tmp_path / FOLDER).iterdir()) == []
-
-
 def test_large_sources_are_prepared_once_and_still_checked(tmp_path, monkeypatch):
     from fairfrontier.prepare.config.dataset import read_dataset
     from fairfrontier.runtime.errors import DataError

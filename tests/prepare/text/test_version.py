@@ -365,9 +365,7 @@ def test_without_a_term_there_are_no_versions(identity, ids):
     [
         ({}, "give either terms"),
         ({"terms": {"vocabulary": "v", "terms": ["a", "b"]}, "known": 3}, "has 2 terms"),
-        ({"swap": {"vocabulary": "v"}, "known": 3}, "belong to terms"),
         ({"swap": {"vocabulary": "v"}, "draw": {"train": 3}}, "belong to terms"),
-        ({"swap": {"vocabulary": "v"}, "rows": {"tset": 3}}, "tset"),
     ],
 )
 def test_rules_that_cannot_be(rule, message):

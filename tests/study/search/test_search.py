@@ -14,7 +14,7 @@ import yaml
 from fairfrontier.models.baseline.gbdt import GBDT
 from fairfrontier.models.registry import METHODS
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import Dimension, MethodRow, RunOptions, SearchConfig, read_study
+from fairfrontier.study.config import Dimension, MethodRow, RunOptions, read_study
 from fairfrontier.study.frontier import NO_MEMBERS, NO_MODEL, NO_TRIAL, UNTRIED, Searched
 from fairfrontier.study.resolve import Resolver
 from fairfrontier.study.run import start_study
@@ -217,19 +217,6 @@ def test_a_proposal_refused_in_combination_is_a_failed_trial(home, monkeypatch):
     assert search._try(rows[1:2], lambda _: 1 / 0) == [None]
 
 
-def test_a_first_proposal_that_is_refused_is_none_of_the_first_fits(home, monkeypatch):
-    search = begin(home, methods={"gbdt": {}, "linear": {}})
-    expand, refused = search._expand, ConfigError("Refused.", "Give others.")
-
-    def refuse(label, row):
-        if label == "gbdt":
-            raise refused
-        return expand(label, row)
-
-    monkeypatch.setattr(search, "_expand", refuse)
-    assert {planned.group.method for planned in search.plan_first()} == {"linear"}
-
-
 def test_by_minutes_a_row_that_always_fails_is_given_up(home):
     search = begin(home, methods={"gbdt": {}}, search={"minutes": 10})
     assert search.run(lambda plans: ["no"] * len(plans)).trials == HOPELESS
@@ -397,14 +384,13 @@ def test_positions_of_a_dial():
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}, {"choices": []},
-     {"choices": [1], "low": 0, "high": 1}, {"choices": [1, 2], "loose": "low"}],
+    [
+        {"low": 2, "high": 1},
+        {"low": 0, "high": 1, "log": True},
+        {"choices": [1, 2], "loose": "low"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_is_no_space_is_refused(content):
     with pytest.raises(ValueError, match="no range and no list"):
         Dimension.model_validate(content)
-
-
-def test_config_has_defaults():
-    assert SearchConfig(trials=5).resolution == 0.01

@@ -35,9 +35,7 @@ def read(home: Path, method: str, space: str, **changes):
     ("method", "space", "message"),
     [
         ("gbdt", "{max_depth: {low: -5, high: 8}}", r"max_depth has -5, which gbdt refuses"),
-        ("gbdt", "{max_depth: {low: 2, high: 8.5}}", r"max_depth has 2.0, which gbdt"),
         ("gbdt", "{colsample_bytree: {low: 0.5, high: 3}}", r"colsample_bytree has 3.0, .*1"),
-        ("gbdt", "{scale_pos_weight: {choices: [balanced, much]}}", r"scale_pos_weight has 'much'"),
         ("group_thresholds", "{bound: {low: -0.1, high: 0.2, loose: high}}", r"bound has -0.1"),
     ],
 )
