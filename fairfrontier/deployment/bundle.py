@@ -31,7 +31,7 @@ from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import Cells, as_levels
 from fairfrontier.prepare.table.frame import to_pandas
 from fairfrontier.prepare.table.rows import used_columns
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, refuse_unknown
 from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED, SIGNATURE
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.seeds import derive_integer, uniforms
@@ -1095,10 +1095,8 @@ def view_binary(bundle: Bundle, accepted: str | None = None) -> ClassifierBundle
             )
         return _view_above(bundle, float(bundle.reference["cut"]))
     names = bundle.class_names
-    if accepted is not None and accepted not in names:
-        raise ConfigError(
-            f"The bundle has no class {accepted!r} (--accepted).", nearest(accepted, names)
-        )
+    asked = () if accepted is None else (accepted,)
+    refuse_unknown(asked, names, "The bundle has no class", " (--accepted)")
     if bundle.several:
         code = bundle.favourable if accepted is None else names.index(accepted)
         if code is None:

@@ -398,7 +398,9 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
     StoreError
         When it cannot be read, or is not where other files of one are.
     """
-    if not _has_begun(folder):
+    # A link that leads nowhere is a file of it, too.
+    begun = (HISTORY, DRIFT, SUMMARY, _KEPT)
+    if not folder.is_dir() or not any(path.name.startswith(begun) for path in folder.iterdir()):
         counts = pd.DataFrame(columns=COUNTS)
         drift = pd.DataFrame(columns=DRIFTS)
         alpha = ALPHA if config.alpha is None else config.alpha
@@ -439,9 +441,3 @@ def read_kept(path: Path) -> pd.DataFrame:
     """Return a period's decisions, ``PeriodRows.kept``; StoreError where they cannot be read."""
     with reading(path.parent, MEND, "history"):
         return _read_table(path)
-
-
-def _has_begun(folder: Path) -> bool:
-    """Return whether a folder has any file of a history; a link that leads nowhere is one."""
-    begun = (HISTORY, DRIFT, SUMMARY, _KEPT)
-    return folder.is_dir() and any(path.name.startswith(begun) for path in folder.iterdir())

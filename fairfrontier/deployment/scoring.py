@@ -35,7 +35,7 @@ from fairfrontier.prepare.table.reader import (
     stamp_table,
 )
 from fairfrontier.report.finding import RowFile
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown
 from fairfrontier.runtime.option import SCORED, check_again, check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
@@ -280,12 +280,8 @@ def find_columns(
     label, grouped = encoder.config.label.column, encoder.find_columns(groups)
     present: set[str] = set()
     for file, names in read_headers(bundle, path, {} if row_id is None else {row_id: "row-id"}):
-        for name in grouped:
-            if name not in names:
-                raise ConfigError(
-                    f"{file} has no column {name!r}, by which groups are told apart.",
-                    nearest(name, names),
-                )
+        by_groups = ", by which groups are told apart"
+        refuse_unknown(grouped, names, f"{file} has no column", by_groups)
         if labelled and label not in names:
             raise ConfigError(
                 f"{file} has no column {label!r}, in which labels are.",

@@ -9,7 +9,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
 from sklearn.utils import ClassifierTags, Tags, _safe_indexing, check_consistent_length, get_tags
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -43,7 +44,7 @@ from fairfrontier.models.prediction import Prediction
 from fairfrontier.models.thresholds.bound import Bound, read_bounds, require_groups
 from fairfrontier.models.thresholds.group_thresholds import GroupThresholds
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError, refuse_unknown
 from fairfrontier.study.frontier import find_pareto, name_measures, orient, pivot_measures
 from fairfrontier.study.query import (
     FITTED,
@@ -195,6 +196,20 @@ class Frontier(BaseEstimator):
     (5,)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bounds": ["array-like"],
+        "trials": [Interval(numbers.Integral, 0, None, closed="left")],
+        "minutes": [Interval(numbers.Real, 0, None, closed="left"), None],
+        "test_size": [Interval(numbers.Real, 0, 1, closed="left")],
+        "minimum": [numbers.Integral],
+        "random_state": [numbers.Integral],
+        "n_jobs": [
+            Interval(numbers.Integral, 1, None, closed="left"),
+            Interval(numbers.Integral, None, -1, closed="right"),
+            None,
+        ],
+    }
+
     def __init__(
         self,
         estimators: Sequence[Any] = ("gbdt",),
@@ -241,26 +256,26 @@ class Frontier(BaseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None) -> Self:
         """Train, decide and measure on rows X with labels y and their sensitive features."""
         self._measure_name = name_objective(self.objective)
-        if unknown := [each for each in self.criteria if each not in BOUNDED]:
-            raise ConfigError(
-                f"There is no criterion {unknown[0]!r}.", f"Give some of {', '.join(BOUNDED)}."
-            )
-        self._check()
+        refuse_unknown(self.criteria, BOUNDED, "There is no criterion")
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            raise ConfigError(str(error), "See help(Frontier).") from error
         groups = frame_features(sensitive_features)
         self.attributes_ = tuple(groups.columns)
         self._words = {
             text: read_bounds(text) for text in dict.fromkeys(self.bounds) if isinstance(text, str)
         }
         self._amounts = [b for b in dict.fromkeys(self.bounds) if not isinstance(b, str)]
+        if not all(0 <= b <= 1 for b in self._amounts):
+            raise ConfigError(
+                f"The bounds are {self._amounts}.", "Give numbers from 0 to 1, or bounds in words."
+            )
         for text, read in self._words.items():
             named, names = list_attributes(read), [each.name for each in read]
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ConfigError(f"{text!r} bounds {twice[0]} twice.", "Give one of them.")
-            if not named or not {*named} <= {*self.attributes_}:
-                raise ConfigError(
-                    f"The bound {text!r} names {', '.join(named) or 'no attribute'}.",
-                    f"Name some of {', '.join(self.attributes_)}.",
-                )
+            refuse_unknown(named or [""], self.attributes_, f"The bound {text!r} is of")
         members = list_members(
             self.estimators,
             self.spaces or {},
@@ -312,31 +327,6 @@ class Frontier(BaseEstimator):
             self._test(table.take(self.parts_["test"]), self.parts_["test"])
         return self
 
-    def _check(self) -> None:
-        """Raise ConfigError for parameters that are none."""
-        whole = numbers.Integral
-        given = self.bounds
-        listed = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-        valid = {
-            "bounds": listed and all(isinstance(b, str) or _is_share(b) for b in given),
-            "trials": isinstance(self.trials, whole) and self.trials >= 0,
-            "minutes": self.minutes is None or isinstance(self.minutes, numbers.Real),
-            "test_size": isinstance(self.test_size, numbers.Real) and 0 <= self.test_size < 1,
-            "minimum": isinstance(self.minimum, whole),
-            "random_state": isinstance(self.random_state, whole),
-            "n_jobs": self.n_jobs is None or (isinstance(self.n_jobs, whole) and self.n_jobs != 0),
-        }
-        if wrong := [name for name, passed in valid.items() if not passed]:
-            mends = {
-                "bounds": "Give a list of numbers from 0 to 1, and of bounds in words.",
-                "test_size": "Give a share below 1.",
-                "n_jobs": "Give a number of threads, or -1 for all cores.",
-            }
-            raise ConfigError(
-                f"{wrong[0]} is {getattr(self, wrong[0])!r}.",
-                mends.get(wrong[0], "Give a number; a whole one but for minutes."),
-            )
-
     def evaluate(
         self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None
     ) -> pd.DataFrame:
@@ -368,8 +358,7 @@ class Frontier(BaseEstimator):
         objective and the measure.
         """
         check_is_fitted(self)
-        if part not in ("validation", "test"):
-            raise ConfigError(f"There is no part {part!r}.", "Give validation or test.")
+        refuse_unknown([part], ("validation", "test"), "There is no part")
         table = self._require_test() if part == "test" else self._pivot(part)
         self._require(measure, table.columns)
         table = table[list(dict.fromkeys([self._measure_name, measure]))].dropna()
@@ -830,31 +819,25 @@ class Frontier(BaseEstimator):
         The objective is a mean over the rows but for F1, which is compared by its values alone.
         """
         part = self._part
-        cost = float((values[free] - values[key]) * (-1 if self._is_cost() else 1))
+        of_costs = self._measure_name == "error_cost"
+        cost = float((values[free] - values[key]) * (-1 if of_costs else 1))
         if self._measure_name == "f1":
             return cost, np.nan, np.nan
         gain = np.full(part.n_samples, 1.0)
         if self._measure_name == "balanced_accuracy":
             total = np.bincount(part.y, part.weight, minlength=2)
             gain = part.weight.sum() / (2 * total[part.y])
-        elif self._is_cost():
+        elif of_costs:
             gain = np.asarray(read_costs(self.objective))[part.y]
         right = {each: (self._decided[each] == part.y).astype(float) for each in {free, key}}
         weight = part.weight / part.weight.sum()
         reach = measure_reach(gain * (right[free] - right[key]), weight)
         return cost, cost - reach, cost + reach
 
-    def _is_cost(self) -> bool:
-        return not isinstance(self.objective, str)
-
 
 def list_attributes(bounds: Iterable[Bound]) -> list[str]:
     """Return the attributes and strata that bounds name."""
     return [*dict.fromkeys(name for each in bounds for name in each.attributes + each.strata)]
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and 0 <= float(value) <= 1
 
 
 def _find_counted(bounds: Mapping[str, Bound]) -> list[Bound]:

@@ -30,7 +30,7 @@ from fairfrontier.models.registry import METHODS, create
 from fairfrontier.models.response import list_fit_keywords
 from fairfrontier.models.space import Sampler
 from fairfrontier.models.thresholds.base import PostProcessor
-from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError
+from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, refuse_unknown
 from fairfrontier.runtime.thread import count_cores, limited_threads
 
 # Settings of a member that are tried at a time: a constant, so that none depends on the machine.
@@ -335,27 +335,21 @@ def list_members(
     named: dict[str, Any] = {}
     for each in estimators:
         name, estimator = each if isinstance(each, tuple) else (None, each)
-        free = _name_freely(name or _name(estimator), named)
-        named[free] = estimator
+        free = name or _name(estimator)
+        names = (free, *(f"{free} #{k}" for k in range(2, len(named) + 2)))
+        named[next(each for each in names if each not in named)] = estimator
     if not named:
         raise ConfigError("A frontier needs a member.", "Give estimators or methods.")
-    if unknown := [name for name in spaces if name not in named]:
-        raise ConfigError(
-            f"spaces has {unknown[0]!r}, which is no member.", f"Members are {', '.join(named)}."
-        )
+    refuse_unknown(spaces, named, "spaces has", ", which is no member")
     members = []
     for name, estimator in named.items():
         versions = _list_versions(estimator, attributes, criteria, bounds)
         bounded = isinstance(estimator, str) and "bound" in METHODS.find(estimator)().get_params()
         space = spaces.get(name)
-        if space and isinstance(estimator, FrozenEstimator | Scores):
+        if space and (bounded or isinstance(estimator, FrozenEstimator | Scores)):
             raise ConfigError(
-                f"The member {name} is fitted, and not searched.", "Leave it out of spaces."
-            )
-        if space and bounded:
-            raise ConfigError(
-                f"The member {name} is trained for every bound, and not searched.",
-                "Leave it out of spaces, or give it as an estimator with a bound of its own.",
+                f"The member {name} is fitted, or trained for every bound, and not searched.",
+                "Leave it out of spaces.",
             )
         if space is None and isinstance(estimator, str) and not bounded:
             # pydantic and YAML, which members without a file do without.
@@ -382,11 +376,6 @@ def _name(estimator: Any) -> str:
             "Give instances of classifiers, or names of registered methods.",
         )
     return type(estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator).__name__
-
-
-def _name_freely(name: str, taken: Mapping[str, Any]) -> str:
-    candidates = (f"{name} #{k}" if k > 1 else name for k in range(1, len(taken) + 2))
-    return next(each for each in candidates if each not in taken)
 
 
 def _list_versions(

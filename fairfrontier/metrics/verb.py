@@ -14,7 +14,7 @@ from fairfrontier.metrics.measure.registry import MEASURES, Audit, Measure
 from fairfrontier.metrics.statistic.rate import find_memberships
 from fairfrontier.models.prediction import Prediction, predict_part, task_of
 from fairfrontier.prepare.split import Part, Task, cross
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError
 
 COLUMNS = ("measure", "group", "value", "n", "low", "high", "left_out")
 
@@ -73,12 +73,6 @@ def tabulate(
     costs: tuple[float, float] | None = None,
 ) -> pd.DataFrame:
     """Measure predictions on a part, as `evaluate` does; see `Audit` for the parameters."""
-    if prediction.decision.shape != (part.n_samples,):
-        raise DataError(
-            f"The prediction has {prediction.decision.shape[0]} rows, and "
-            f"{part.dataset}/{part.name} has {part.n_samples}.",
-            "Predict the rows of this part.",
-        )
     audit = Audit(prediction, part, minimum, tuple(certificates), tuple(boxes), tuple(gaps), costs)
     rows = [
         (measure.name, *row)

@@ -58,7 +58,7 @@ from fairfrontier.prepare.table.rows import (
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.cached import cached_by_files
 from fairfrontier.runtime.cluster.executor import count_memory
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest, need
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, need, refuse_unknown
 from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import file_digest
@@ -414,8 +414,7 @@ def check_request(
         ("select_on", select_on, ("train", "validation")),
         ("backend", backend, ("numpy", "dask")),
     ):
-        if value is not None and value not in known:
-            raise ConfigError(f"{name} is {value!r}.", nearest(str(value), known))
+        refuse_unknown([] if value is None else [value], known, f"{name} is")
     if partitions is not None and backend != "dask":
         raise ConfigError("partitions is given without backend='dask'.", "Leave it out.")
 

@@ -92,7 +92,7 @@ class Store:
         A damaged entry is logged and removed, so that the caller computes it again.
         """
         entry = self.path(kind, key)
-        if not entry.is_dir() and _find_link(entry) is None:
+        if not entry.is_dir():
             return None
         fault = _find_fault(entry, kind, key)
         if fault is None:
@@ -100,7 +100,10 @@ class Store:
         _log.warning(
             "The stored %s %s is damaged (%s) and will be computed again.", kind, key[:12], fault
         )
-        self._remove(entry)
+        # In one step, so that no reader sees half of it. In a read-only store it stays; the next
+        # write will raise.
+        with suppress(OSError), drafting(self.folder) as work:
+            entry.rename(work / entry.name)
         return None
 
     def digest(self, kind: str, key: str) -> str | None:
@@ -146,12 +149,10 @@ class Store:
             pass
 
     def _publish(self, work: Path, kind: str, key: str) -> None:
-        # The same key means the same content; what is damaged, or a link, is removed.
+        # The same key means the same content; what is damaged is removed.
         if self.read(kind, key) is not None:
             return
         entry = self.path(kind, key)
-        if (link := _find_link(entry)) is not None:
-            raise StoreError(f"{link} is a link, and cannot be removed.", "Remove it yourself.")
         entry.parent.mkdir(parents=True, exist_ok=True)
         try:
             work.rename(entry)
@@ -181,23 +182,10 @@ class Store:
 
     def peek(self, kind: str, key: str) -> dict[str, Any]:
         """Return the description of an entry that may be damaged; {} where it cannot be read."""
-        path = self.path(kind, key) / MANIFEST
-        if path.is_symlink():
-            return {}
         try:
-            return dict(read_json(path)["description"])
+            return dict(read_json(self.path(kind, key) / MANIFEST)["description"])
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return {}
-
-    def _remove(self, entry: Path) -> None:
-        """Remove a damaged entry in one step, so that no reader sees half of it.
-
-        Of a link on the way only the link is removed: what it leads to is not the store's.
-        """
-        removed = _find_link(entry) or entry
-        # In a read-only store it stays; the next write will raise.
-        with suppress(OSError), drafting(self.folder) as work:
-            removed.rename(work / removed.name)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -288,17 +276,11 @@ def _is_other(path: Path) -> bool:
     return not folder and not _is_plain(path)
 
 
-def _find_link(entry: Path) -> Path | None:
-    """Return the link on the way from the store to an entry, or None."""
-    steps = (entry.parents[1], entry.parent, entry)
-    return next((step for step in steps if step.is_symlink()), None)
-
-
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     """Return what is wrong with an entry, or None."""
     secret = find_key()
-    if (link := _find_link(entry)) is not None:
-        return f"{link.name} is a link"
+    if entry.is_symlink():
+        return "it is a link"
     if not _is_plain(entry / MANIFEST):
         return f"{MANIFEST} is missing"
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from fairfrontier.models.fit.group import FitGroup
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.splitting.plan import split_seed
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.config import DEFAULT_PROFILE, Block, StudyConfig, read_study
 from fairfrontier.study.drawing import FIGURES
@@ -79,12 +79,10 @@ def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]])
         crossed = attribute.rpartition(" inside ")[2]
         parts = [crossed] if crossed in attributes else crossed.split("×")
         levels = ["×".join(cell) for cell in product(*(attributes[part] for part in parts))]
-        if level not in levels:
-            raise ConfigError(
-                f"Study {study.study}: {key} names {name!r}, but no row of {study.dataset} has "
-                f"{crossed}={level}.",
-                nearest(level, levels),
-            )
+        lacks = (
+            f"Study {study.study}: {key} names {name!r}, but in {study.dataset} {crossed} is never"
+        )
+        refuse_unknown([level], levels, lacks)
 
 
 def refuse_certificates(groups: Iterable[FitGroup], home: Path) -> None:
@@ -119,8 +117,7 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         prefix = f"{where}: {key} names"
         of_rows = key in ("objective", "frontier.accuracy")
         measure, group = split_name(name)
-        if measure not in known:
-            raise ConfigError(f"{prefix} the unknown measure {measure!r}.", nearest(measure, known))
+        refuse_unknown([measure], known, f"{prefix} the unknown measure")
         needs = known[measure].needs
         suits = task in known[measure].task
         if not suits or (not key.startswith("claims") and known[measure].direction == "none"):
@@ -171,12 +168,8 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         if len(set(parts)) < len(parts):
             raise ConfigError(f"{prefix} {name!r}, with an attribute twice.", "Name each once.")
         parts = [attribute] if of_sets or attribute in declared else parts
-        for part in parts:
-            if group and part not in declared:
-                raise ConfigError(
-                    f"{prefix} {name!r}, but {study.dataset} has no {part!r} under {section}.",
-                    nearest(part, declared),
-                )
+        lacks = f"{prefix} {name!r}, but {study.dataset} has no"
+        refuse_unknown(parts if group else (), declared, lacks, f" under {section}")
         # Pairs are named in the order of the dataset.
         chosen = sorted(
             sorted(declared, key=lambda each: each not in parts)[:2], key=declared.index
@@ -187,28 +180,21 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         # Which levels there are, only the table knows.
         shapes = {(each.partition("=")[0], "=" in each) for each in covered}
         if (group.partition("=")[0], "=" in group) not in shapes:
+            of = f"the level {group}" if "=" in group else group or "all rows"
             written = [f"{measure}:{each}" if each else measure for each in covered]
             written = written or (list_whole(task) if of_rows else [])
             raise ConfigError(
-                f"{prefix} {name!r}, but {measure} has no value of {_name_shape(group)}.",
+                f"{prefix} {name!r}, but {measure} has no value of {of}.",
                 f"Choose among: {', '.join(written)}."
                 if written
                 else f"Declare {section} in the dataset, or choose another measure.",
             )
 
 
-def _name_shape(group: str) -> str:
-    """Return in words what a measure is asked of."""
-    return f"the level {group}" if "=" in group else group or "all rows"
-
-
 def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     known = FIGURES.all()
     for name in study.figures:
-        if name not in known:
-            raise ConfigError(
-                f"{where}: figures names the unknown figure {name!r}.", nearest(name, known)
-            )
+        refuse_unknown([name], known, f"{where}: figures names the unknown figure")
         reason = known[name].supports(dataset)
         if reason is not None:
             raise ConfigError(f"{where}: figures asks for {name!r}, but {reason}.", "Take it out.")

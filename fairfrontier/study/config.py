@@ -12,7 +12,7 @@ from fairfrontier.models.objective import COST_MEASURE, OWN, read_costs
 from fairfrontier.models.space import import_optuna
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, refuse_unknown
 from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path, list_names
 from fairfrontier.runtime.option import File, NameOrFile, ProjectOptions
 
@@ -489,10 +489,7 @@ class MethodFile(Model):
         """Return a preset's parameters for the nearest dataset of a lineage, or those for any."""
         if name is None:
             return {}
-        if name not in self.presets:
-            raise ConfigError(
-                f"{key}: {self.method} has no preset {name!r}.", nearest(name, self.presets)
-            )
+        refuse_unknown([name], self.presets, f"{key}: {self.method} has no preset")
         by_dataset = self.presets[name]
         for dataset in (*lineage, "any"):
             if dataset in by_dataset:
@@ -506,10 +503,7 @@ class MethodFile(Model):
         """Return a grid: parameter -> values."""
         if name is None:
             return {}
-        if name not in self.grids:
-            raise ConfigError(
-                f"{key}: {self.method} has no grid {name!r}.", nearest(name, self.grids)
-            )
+        refuse_unknown([name], self.grids, f"{key}: {self.method} has no grid")
         return dict(self.grids[name])
 
 
@@ -553,10 +547,7 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
             f"{path}: profiles must map each profile's name to what it changes.",
             "Write profiles: {paper: {seeds: 10}}, for example; put a number in quotes.",
         )
-    if profile != DEFAULT_PROFILE and profile not in profiles:
-        raise ConfigError(
-            f"{path} has no profile {profile!r}.", nearest(profile, (DEFAULT_PROFILE, *profiles))
-        )
+    refuse_unknown([profile], (DEFAULT_PROFILE, *profiles), f"{path} has no profile")
     # Every profile is parsed, so that a mistake in one shows before it is first run.
     parsed = {}
     for name, changes in {DEFAULT_PROFILE: {}, **profiles}.items():

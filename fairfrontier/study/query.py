@@ -25,7 +25,7 @@ from fairfrontier.metrics.statistic.interval import (
 from fairfrontier.metrics.statistic.rate import NAMES, TNR, TPR
 from fairfrontier.models.thresholds.bound import NAMES as IN_WORDS
 from fairfrontier.models.thresholds.bound import Bound, read_bound
-from fairfrontier.runtime.errors import ConfigError, UnattainableError, nearest
+from fairfrontier.runtime.errors import ConfigError, UnattainableError, nearest, refuse_unknown
 from fairfrontier.study.frontier import (
     AGGREGATES,
     KEYS,
@@ -233,11 +233,7 @@ def compare(
     has, by bound and setting, what the measure is at worst with an error; others have intervals.
     """
     known, counted = set(means["name"]), counted or {}
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
-            )
+    refuse_unknown(names, known, "The study holds no measure", f" on its {part} rows")
     tables = {column: pivot_measures(means, KEYS, column) for column in ("value", "low", "high")}
     kept = tables["value"][[*names]].notna().all(axis=1)
     if not kept.any():

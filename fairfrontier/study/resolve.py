@@ -29,7 +29,7 @@ from fairfrontier.prepare.config.dataset import (
     replace_noise,
 )
 from fairfrontier.prepare.split import Task
-from fairfrontier.runtime.errors import ConfigError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown, repeated
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.config import (
@@ -545,8 +545,7 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
 
     known = METRICS.all()
     name = metric.get("name", "")
-    if name not in list(known):
-        raise ConfigError(f"{key}: there is no fair metric {name!r}.", nearest(str(name), known))
+    refuse_unknown([name], list(known), f"{key}: there is no fair metric")
     parameters = {parameter: value for parameter, value in metric.items() if parameter != "name"}
     with _naming(key):
         check_names(known[name], f"the metric {name}", parameters)

@@ -16,7 +16,7 @@ from fairfrontier.models.neural.network import Adam, Network, forward, input_gra
 from fairfrontier.models.prediction import Prediction, predict_part
 from fairfrontier.models.thresholds.base import PostProcessor
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, refuse_unknown
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.similarity.fair_metric import FairMetric
 
@@ -609,10 +609,7 @@ def certify_gaps(
 
 def tabulate_loss(prediction: Prediction, part: Part, loss: Loss) -> np.ndarray:
     """Return every row's loss under every label, float64, shape (n_samples, n_classes)."""
-    if loss not in get_args(Loss):
-        raise ConfigError(
-            f"There is no loss {loss!r} of the certificate.", nearest(str(loss), get_args(Loss))
-        )
+    refuse_unknown([loss], get_args(Loss), "The certificate has no loss")
     classes = max(2, len(part.classes))
     predicted = prediction.score if loss == "log" else prediction.decision
     if classes == 2:

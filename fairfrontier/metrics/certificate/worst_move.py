@@ -30,7 +30,7 @@ def read_source_rows(
 
     The columns are those of which features, groups and protected attributes are made, numbers as
     float64 and levels as text; ``ids`` is the index. Noise that ``perturb:`` adds to groups is not
-    shown. DataError when the table is no longer on this disk, or lacks one of the rows.
+    shown. DataError when the table is no longer on this disk.
     """
     root = home or find_home()
     file = find_yaml("dataset", dataset, root)
@@ -44,11 +44,6 @@ def read_source_rows(
     check_columns(config, table.frame.columns, file)
     config = expand_rest(config, table.frame.columns)
     frame = type_rows(table.frame, config, file)
-    lost = np.setdiff1d(ids, frame.index.to_numpy())
-    if lost.size:
-        raise DataError(
-            f"The table of {config.dataset} has no row {lost[0]}.", "Load the dataset again."
-        )
     numbers, levels = used_columns(config)
     aside = {config.label.column, config.weight, config.split.column}
     shown = {*numbers, *levels} - aside

@@ -42,7 +42,6 @@ from fairfrontier.metrics.statistic.rate import (
     divide,
     divide_right,
     find_memberships,
-    read_codes,
     tabulate_rates,
 )
 from fairfrontier.models.noisy.assignment import bound_rates
@@ -141,7 +140,7 @@ class _Shares:
 def _read_cells(audit: Audit, attribute: str, *, by_label: bool = True) -> tuple[np.ndarray, int]:
     """Return each row's level, or its level and class, as one code, and their number."""
     n_levels, n_classes = len(audit.part.attributes[attribute]), len(audit.part.classes)
-    code = read_codes(audit.part, attribute, n_levels)
+    code = audit.part.group(attribute)
     return (code * n_classes + audit.part.y, n_levels * n_classes) if by_label else (code, n_levels)
 
 
@@ -428,7 +427,7 @@ def _count_members(audit: Audit) -> _Members:
     part = audit.part
     member = np.stack(
         [
-            read_codes(part, name, 2) == list(part.attributes[name]).index("yes")
+            part.group(name) == list(part.attributes[name]).index("yes")
             for name in find_memberships(part.attributes)
         ]
     )
@@ -651,7 +650,7 @@ def measure_worst_case(
     assert part.true_groups is not None  # noqa: S101 - the measure needs them
     for column, (attribute, levels) in enumerate(part.attributes.items()):
         size = len(levels)
-        noisy = read_codes(part, attribute, size).astype(np.int64)
+        noisy = part.group(attribute).astype(np.int64)
         true = np.asarray(part.true_groups)[:, column].astype(np.int64)
         joint = np.bincount(true * size + noisy, weight, size * size).reshape(size, size)
         cells = np.asarray(count_rate_cells(decision, label, noisy, size, weight))
@@ -787,7 +786,7 @@ def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
     rate = float(weight @ h) / total if total > 0 else math.nan
     scale, lean = (rate, 1.0) if rate <= 0.5 else (1.0 - rate, -1.0)
     for attribute, levels in part.attributes.items():
-        codes = read_codes(part, attribute, len(levels))
+        codes = part.group(attribute)
         index = cell * len(levels) + codes
         shape = (BINS, FOLDS, len(levels))
         values = (weight, *(weight**2 * h**power for power in range(3)))

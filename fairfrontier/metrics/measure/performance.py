@@ -26,7 +26,7 @@ from fairfrontier.metrics.statistic.interval import (
     effective_size,
     wilson,
 )
-from fairfrontier.metrics.statistic.rate import divide, read_codes
+from fairfrontier.metrics.statistic.rate import divide
 from fairfrontier.models.prediction import task_of
 from fairfrontier.models.regression.barycentre import Distance, compare_distributions
 from fairfrontier.prepare.split import Task
@@ -169,7 +169,7 @@ def _average_levels(
 ) -> tuple[Mean, np.ndarray]:
     """Return the means by level, and rows."""
     n_levels = len(audit.part.attributes[attribute])
-    codes = read_codes(audit.part, attribute, n_levels)
+    codes = audit.part.group(attribute)
     count = np.bincount(codes, minlength=n_levels)
     return average_cells(values, audit.weight, codes, n_levels, possible), count
 
@@ -352,7 +352,7 @@ def measure_distance(audit: Audit, distance: Distance) -> Iterator[MeasureRow]:
     part, weight = audit.part, audit.weight
     values, probability = audit.prediction.outcomes
     for attribute, levels in part.attributes.items():
-        codes = read_codes(part, attribute, len(levels))
+        codes = part.group(attribute)
         count = np.bincount(codes, audit.weight > 0, len(levels)).astype(np.int64)
         known, n, left_out = _count_known(audit, count)
         rows = [np.flatnonzero(codes == code) for code in np.flatnonzero(known)]
@@ -485,7 +485,7 @@ def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
     part, weight = audit.part, audit.weight
     values, probability = audit.prediction.outcomes
     for attribute, levels in part.attributes.items():
-        codes = read_codes(part, attribute, len(levels))
+        codes = part.group(attribute)
         distance = find_distances(values, probability, codes, len(levels), weight)
         count = np.bincount(codes, minlength=len(levels))
         distance[count < audit.minimum] = np.nan

@@ -14,7 +14,6 @@ import pandas as pd
 from fairfrontier.metrics.statistic.interval import effective_size, wilson
 from fairfrontier.models.prediction import Prediction, task_of
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import DataError
 
 # Right and wrong rows counted by cell, shares of them, and bootstrap draws of their sums.
 
@@ -302,8 +301,7 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     that the accuracy can be read from the cells.
 
     The keys are ``""`` (all rows), each attribute, and each pair as ``"sex×race"``. A cross product
-    leaves out the combinations that no row has. Two memberships make no pair. DataError when a
-    group code or a label is out of range.
+    leaves out the combinations that no row has. Two memberships make no pair.
 
     Cost O(n) whatever the number of attributes: the rows are counted once over the joint index
     of all attributes, and every table is a sum over axes of that. Where the joint table would be
@@ -314,7 +312,7 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     attributes = dict(part.attributes)
     names = list(attributes)
     sizes = [len(levels) for levels in attributes.values()]
-    columns = [read_codes(part, name, size) for name, size in zip(attributes, sizes, strict=True)]
+    columns = [part.group(name) for name in names]
     memberships = set(find_memberships(attributes))
     pairs = [
         (a, b)
@@ -353,28 +351,11 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     return result
 
 
-def read_codes(part: Part, attribute: str, size: int) -> np.ndarray:
-    """Return the group codes of an attribute; DataError when one is not below ``size``."""
-    codes = np.asarray(part.group(attribute))
-    if codes.size and (codes.min() < 0 or codes.max() >= size):
-        raise DataError(
-            f"The groups {attribute!r} of {part.dataset}/{part.name} have codes outside their "
-            f"{size} levels.",
-            "Prepare the part again: each row needs one of the levels.",
-        )
-    return codes
-
-
 def _binary(prediction: Prediction, part: Part) -> tuple[np.ndarray, np.ndarray]:
     """Return 0/1 labels and decisions."""
     y = np.asarray(part.y)
     if task_of(part) == "multiclass":
         return np.ones(y.shape[0], dtype=np.int64), (prediction.decision == y).astype(np.float64)
-    if y.size and (y.min() < 0 or y.max() > 1):
-        raise DataError(
-            f"The labels of {part.dataset}/{part.name} are not all 0 or 1.",
-            "Give the dataset a label with two classes, or measure a regression.",
-        )
     return y, prediction.decision
 
 
@@ -430,7 +411,7 @@ def count_scores(score: np.ndarray, part: Part) -> pd.DataFrame:
     for attribute, levels in {"": ("",), **part.attributes}.items():
         cell = position
         if attribute:
-            cell = position + BINS * read_codes(part, attribute, len(levels))
+            cell = position + BINS * part.group(attribute)
         counts = [np.bincount(cell, each, BINS * len(levels)) for each in summed]
         kept = np.flatnonzero(counts[0])
         names = [f"{attribute}={level}" if attribute else "" for level in levels]

@@ -33,7 +33,7 @@ from fairfrontier.prepare.config.section import (
     listed,
 )
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ConfigError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, nearest, refuse_unknown, repeated
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
 
@@ -669,11 +669,7 @@ def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | st
     """Raise a ConfigError when a configuration names a column that the table lacks."""
     present = set(columns)
     for key, names in mention_columns(config).items():
-        for name in names:
-            if name not in present:
-                raise ConfigError(
-                    f"{file}: {key}: the table has no column {name!r}.", nearest(name, present)
-                )
+        refuse_unknown(names, present, f"{file}: {key}: the table has no column")
     features = expand_rest(config, present).features
     listed = (*features.categorical, *features.binary)
     for name in features.levels:

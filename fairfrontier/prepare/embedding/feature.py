@@ -29,7 +29,7 @@ from fairfrontier.prepare.splitting.plan import Request, split_seed
 from fairfrontier.prepare.table.frame import PlainParquet, is_number, is_text
 from fairfrontier.prepare.table.reader import resolve
 from fairfrontier.prepare.text.version import Versions, make_versions
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import is_plain
@@ -111,8 +111,7 @@ def _read_parquet(path: Path, id_column: str, wanted: pd.Index) -> np.ndarray:
     # Arrow raises more than ArrowInvalid, and column names may be no UTF-8.
     except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError):
         raise DataError(f"{path} is no Parquet file.", "Write it again.") from None
-    if id_column not in names:
-        raise ConfigError(f"{path} has no column {id_column!r}.", nearest(id_column, names))
+    refuse_unknown([id_column], names, f"{path} has no column")
     ids = table.column(id_column)
     if ids.null_count or not (pa.types.is_integer(ids.type) or is_text(ids.type)):
         raise DataError(

@@ -24,7 +24,7 @@ from fairfrontier.prepare.table.column import (
 )
 from fairfrontier.prepare.table.role import name_cells
 from fairfrontier.prepare.table.rows import policy_of, used_columns
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown, repeated
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown, repeated
 
 GROUP_PREFIX = "group:"
 
@@ -245,12 +245,8 @@ def fit_column(column: pd.Series, config: DatasetConfig, file: Path | str) -> di
     if levels:
         filled = policy_of(name, config, numeric=False) == "category"
         listed = (*levels, MISSING_LEVEL) if filled else levels
-        for level in sort_levels({*as_levels(column.dropna())}.difference(listed)):
-            raise ConfigError(
-                f"{file}: features.levels: column {name!r} holds the level {level!r} in train, "
-                "which is not listed.",
-                nearest(level, listed),
-            )
+        where = f"{file}: features.levels: column {name!r} holds the level"
+        refuse_unknown(unique_levels(column), listed, where, " in train, which is not listed")
     # Of a column that is used as a number, too, other levels than those of training may come.
     elif name in features.categorical or name not in used_columns(config)[0]:
         levels = unique_levels(column)

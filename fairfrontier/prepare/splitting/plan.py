@@ -220,9 +220,7 @@ def partition(
     if rule.kind == "permutation":
         # The legacy generator is the authors' np.random.seed(s); np.random.permutation(n).
         return _cut(np.random.RandomState(number).permutation(n).astype(np.int64), sizes)
-    if rule.kind == "random":
-        return _cut(np.random.default_rng(number).permutation(n), sizes)
-    raise ValueError(f"kind: {rule.kind} needs the array it splits by")
+    return _cut(np.random.default_rng(number).permutation(n), sizes)
 
 
 def _cut(rows: np.ndarray, sizes: Mapping[Any, int]) -> dict[str, np.ndarray]:
@@ -296,11 +294,6 @@ def carve_validation(
     Both keep train's order.
     """
     size = max(1, round(rule.validation_share * train.size))
-    if train.size - size < 1:
-        raise DataError(
-            f"{file}: train has {train.size} row, and select_on: validation needs at least two.",
-            "Give train more rows, or use select_on: train.",
-        )
     number = split_seed(rule, seed)
     if y is None:
         order = np.random.default_rng([number, 3]).permutation(train.size)

@@ -98,16 +98,14 @@ def encode_levels(column: pd.Series, where: str = "The table") -> tuple[np.ndarr
                 "Write it as whole numbers or as text; where it is used as a number too, under "
                 "another name.",
             )
-    except TypeError:
+    except (TypeError, UnicodeDecodeError) as error:
+        held = (
+            "lists or records" if isinstance(error, TypeError) else "bytes that are no UTF-8 text"
+        )
         raise DataError(
-            f"{where}: column {column.name!r} holds lists or records, and one number or text in "
-            "each cell is expected.",
+            f"{where}: column {column.name!r} holds {held}, and one number or text in each cell is "
+            "expected.",
             "Write what you need of them as columns of their own.",
-        ) from None
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
-            "Write it as text or numbers.",
         ) from None
     numbers = {text: code for code, text in enumerate(dict.fromkeys(filter(None, texts)))}
     found = np.array([*(numbers.get(text, -1) for text in texts), -1], dtype=np.int64)

@@ -74,11 +74,6 @@ def refuse_missing(path: Path) -> ConfigError:
     return ConfigError(f"There is no file {path}.", nearest_file(path) or "Check the path.")
 
 
-def list_parquet(folder: Path) -> list[Path]:
-    """Return the Parquet files of a folder in order of name."""
-    return sorted(folder.glob("*.parquet"))
-
-
 def list_sources(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
     """Return the files behind one path, in order of name.
 
@@ -95,19 +90,13 @@ def list_sources(file: SourceFile, source: Source, home: Path, folder: Path) -> 
     if WILD.search(str(file.path)) and not literal:
         return _match(str(file.path), [*roots])
     path = resolve(str(file.path), home, folder)
-    if is_plain(path):
-        return [path]
-    if not path.is_dir():
-        # A device, a pipe or a file of the kernel may never end.
-        raise ConfigError(f"source.path: {path} is no file.", "Name a file or a folder.")
-    note_file(path)
-    files = list_parquet(path) if source.format == "parquet" else []
-    if not files:
-        raise ConfigError(
-            f"source.path: {path} is a folder without Parquet files.",
-            "Name a file, or a folder of *.parquet with format: parquet.",
-        )
-    return files
+    if path.is_dir():
+        note_file(path)
+        if source.format != "parquet":
+            raise ConfigError(
+                f"source.path: {path} is a folder.", "Name files, or set format: parquet."
+            )
+    return list_files(path)
 
 
 def walk_files(source: Source, home: Path, folder: Path) -> Iterator[tuple[SourceFile, Path]]:
@@ -524,7 +513,7 @@ def read_rows(
 def list_files(path: Path) -> list[Path]:
     """Return the files of a table: itself, or a folder's Parquet files in order of name."""
     if path.is_dir():
-        files = list_parquet(path)
+        files = sorted(path.glob("*.parquet"))
         if not files:
             raise ConfigError(
                 f"{path} is a folder without Parquet files.",

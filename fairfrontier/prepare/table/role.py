@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from fairfrontier.prepare.table.reader import (
     reading,
 )
 from fairfrontier.prepare.table.text import BATCH_ROWS
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest, refuse_unknown, repeated
+from fairfrontier.runtime.errors import ConfigError, DataError, refuse_unknown, repeated
 
 Share = Callable[[float], None]
 Scale = Literal["probability", "margin", "signed", "points"]
@@ -201,11 +200,6 @@ class ScoreTable:
             "credit points or deciles; else probability, margin (log odds) or signed.",
         )
         groups = [batch.column(name).levels() for name in columns.groups]
-        if math.prod(len(levels) for _, levels in groups) >= 2**63:
-            raise DataError(
-                f"{self.path}: {len(groups)} columns of groups have 2^63 combinations or more.",
-                "Name fewer columns with --groups, or merge their levels first.",
-            )
         cell, levels = cross(groups)
         weight = np.ones(n)
         if columns.weights:
@@ -479,11 +473,8 @@ def check_unknown(
     unknown: Iterable[str], seen: Collection[str], levels: Collection[str], where: Path | str
 ) -> None:
     """Raise a ConfigError for a level that is to mean unknown, and that no group has."""
-    for name in unknown:
-        if name not in seen and name != UNKNOWN:
-            raise ConfigError(
-                f"{where}: no group ever is {name!r} (--unknown).", nearest(name, levels)
-            )
+    known = {*seen, *levels, UNKNOWN}
+    refuse_unknown(unknown, known, f"{where}: no group ever is", " (--unknown)")
 
 
 def read_pairs(

@@ -22,7 +22,7 @@ from fairfrontier.prepare.table.column import (
     sort_levels,
 )
 from fairfrontier.prepare.table.reader import cut_table, join_frames
-from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest, refuse_unknown
+from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, refuse_unknown
 
 # Of a column that is made of dummies.
 NONE, SEVERAL = "none", "several"
@@ -212,11 +212,8 @@ def refuse_absent(
             alike = bool((known[1:] == known[0]).any())
             truth = level in ("True", "False")
             if close or alike or truth or level in (condition.is_in or ()):
-                raise ConfigError(
-                    f"{file}: {key}.{name}: column {name!r} holds no level {level!r}"
-                    f"{YAML_TRUTH if truth else ''}.",
-                    nearest(level, present),
-                )
+                where = f"{file}: {key}.{name}: column {name!r} holds no level"
+                refuse_unknown([level], present, where, YAML_TRUTH if truth else "")
 
 
 def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:

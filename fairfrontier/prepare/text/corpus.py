@@ -31,7 +31,7 @@ from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.reader import check_digest, list_sources
 from fairfrontier.prepare.table.rows import Table, read_table
 from fairfrontier.prepare.text.version import find_words
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError, nearest
+from fairfrontier.runtime.errors import DataError, StoreError, refuse_unknown
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.version import version
@@ -156,11 +156,7 @@ def prepare_texts(
     are added behind the others. A missing cell is an empty text; ``source: {missing: []}`` keeps
     texts such as "NA". O(characters).
     """
-    for name in text.reads:
-        if name not in frame:
-            raise ConfigError(
-                f"{file}: text: the table has no column {name!r}.", nearest(name, frame.columns)
-            )
+    refuse_unknown(text.reads, frame.columns, f"{file}: text: the table has no column")
     for name in text.mask.columns if text.mask else ():
         absent = (as_levels(frame[name]).fillna("").str.strip() == "").to_numpy(dtype=bool)
         if absent.any():
