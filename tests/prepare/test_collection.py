@@ -7,12 +7,9 @@ import gzip
 import dask
 import dask.array as da
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier import load
-from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.table import reader
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING
@@ -184,17 +181,3 @@ def test_errors_of_blocks_reach_the_caller(project, tmp_path, people):
     source = {**HOUSING["source"], "sha256": "0" * 64}
     with pytest.raises(DataError, match="expects 000000"):
         load(project(source=source), home=tmp_path, backend="dask")
-
-
-def test_a_parquet_file_that_grows_far_beyond_its_size_is_refused(tmp_path):
-    rows = pa.table({"a": np.zeros(9_000_000, dtype=np.int8)})
-    pq.write_table(rows, tmp_path / "t.parquet")
-    source = Source(path="t.parquet", format="parquet")
-    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
-        reader.cut_table(source, tmp_path, tmp_path).pieces[0].read()
-    rows = np.zeros(2000, np.int32)
-    text = pa.DictionaryArray.from_arrays(rows, pa.array(["x" * 1_000_000]))
-    pq.write_table(pa.table({"a": text}), tmp_path / "t.parquet", store_schema=False)
-    blocks = reader.cut_table(source, tmp_path, tmp_path)
-    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
-        blocks.pieces[0].read()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import pytest
 
@@ -199,7 +200,9 @@ def test_a_package_of_another_distribution_is_followed(tree, monkeypatch):
         "guest/method.py": "from guest.kernel import f\nfrom fairfrontier.c import s\n",
         "guest/kernel.py": "def f():\n    return 1\n",
     }
-    monkeypatch.syspath_prepend(tree())
+    # Of the packages that are installed each would be looked at.
+    plain = [path for path in sys.path if "site-packages" not in path]
+    monkeypatch.setattr(sys, "path", [str(tree()), *plain])
     before = digest(tree(**guest), "guest.method")
     for name in ("guest/kernel.py", "fairfrontier/c.py"):
         changed = {**guest, name: "f = s = 2\n"}
@@ -214,7 +217,9 @@ def test_versions_of_another_distribution_and_of_what_it_imports_count(tree, mon
         "helper/__init__.py": "",
         "other/__init__.py": "",
     }
-    monkeypatch.syspath_prepend(tree())
+    # Of the packages that are installed each would be looked at.
+    plain = [path for path in sys.path if "site-packages" not in path]
+    monkeypatch.setattr(sys, "path", [str(tree()), *plain])
 
     def look(**versions):
         for name, number in {"guest": "1", "helper": "1", "other": "1", **versions}.items():

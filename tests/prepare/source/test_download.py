@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import time
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.source import download as module
 from fairfrontier.prepare.source.download import download
-from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
@@ -110,17 +108,6 @@ def test_an_interrupted_download_goes_on(server, tmp_path):
     assert server.asked[-1].range == f"bytes={len(half)}-"
 
 
-def test_a_server_without_ranges_starts_again(server, tmp_path):
-    server.add("/table.csv", CONTENT, ranges=False)
-    stop_halfway(server, tmp_path)
-    seen = []
-    assert (
-        get(server, tmp_path, progress=lambda *told: seen.append(told[1])).read_bytes() == CONTENT
-    )
-    assert seen[0] < 1_000_000
-    assert seen[-1] == len(CONTENT)
-
-
 def test_a_file_that_changed_in_between_is_found_by_the_digest(server, tmp_path):
     server.add("/table.csv", OTHER)
     stop_halfway(server, tmp_path)
@@ -150,14 +137,6 @@ def test_a_server_that_gives_nothing_more_is_given_up_and_what_came_is_kept(serv
     with pytest.raises(UnreachableError, match="no more than 1000000 of 3000000 bytes"):
         get(server, tmp_path)
     assert (tmp_path / ".part").read_bytes() == CONTENT[:1_000_000]
-
-
-def test_a_mirror_goes_on_where_another_stopped(server, tmp_path):
-    server.add("/table.csv", CONTENT)
-    half = stop_halfway(server, tmp_path)
-    server.add("/mirror.csv", CONTENT)
-    assert get(server, tmp_path, "/mirror.csv").read_bytes() == CONTENT
-    assert server.asked[-1].range == f"bytes={len(half)}-"
 
 
 def test_a_part_that_is_whole_asks_nobody_and_one_too_long_starts_again(server, tmp_path):
@@ -217,41 +196,6 @@ def test_a_connection_that_is_refused_is_tried_again_a_few_times(server, tmp_pat
         download(url, tmp_path, "table.csv", digest(CONTENT))
     assert caught.value.mend == "Check the network connection."
     assert pauses == [0.5, 1.0, 2.0]
-
-
-class Full:
-    """A file on a full disk."""
-
-    def __init__(self, stream, free):
-        self.stream, self.free = stream, free
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stream.close()
-
-    def write(self, block):
-        if self.stream.tell() + len(block) > self.free:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return self.stream.write(block)
-
-
-def test_a_disk_that_fills_up_keeps_what_arrived(server, tmp_path, monkeypatch):
-    server.add("/table.csv", CONTENT)
-    opened = PartialFile.open
-    with monkeypatch.context() as patch:
-
-        def open_full(part, **options):
-            return Full(opened(part, **options), 1_500_000)
-
-        patch.setattr(PartialFile, "open", open_full)
-        with pytest.raises(OSError, match="No space") as caught:
-            get(server, tmp_path)
-    assert caught.value.errno == errno.ENOSPC
-    assert names(tmp_path) == [".part"]
-    assert get(server, tmp_path).read_bytes() == CONTENT
-    assert server.asked[-1].range is not None
 
 
 @pytest.mark.parametrize("size", ["9" * 5000, "²", "-1"])

@@ -3,8 +3,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,6 @@ from fairfrontier.prepare.table import reader
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.reader import cut_table, list_sources
 from fairfrontier.prepare.table.rows import as_numbers, keep_rows, make_columns, read_table
-from fairfrontier.prepare.table.text import check_names
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
@@ -169,15 +166,6 @@ def test_a_folder_of_parquet_is_one_table(tmp_path):
     assert table.frame["s"].isna().tolist() == [False, True, False]
 
 
-def test_parquet_columns_named_twice(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="more than one column named 'a'"):
-        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
-
-
 @pytest.fixture
 def nested(tmp_path):
     """A table of which only two columns can be used."""
@@ -210,10 +198,6 @@ def test_parquet_columns_of_lists_do_no_harm_while_they_are_not_used(nested):
     ],
 )
 def test_parquet_columns_of_lists_are_refused_where_they_are_used(nested, name, message):
-    with pytest.raises(DataError, match=f"The table: {message}"):
-        as_levels(nested[name])
-    with pytest.raises(DataError, match=f"f: rows.keep.{name}: {message}"):
-        keep_rows(nested, Dataset(keep={name: {"in": ["a"]}}), "f")
     with pytest.raises(DataError, match=f"f: key: column '{name}' holds .* no number"):
         as_numbers(nested[name], "key", "f")
     config = DatasetConfig(
@@ -320,13 +304,6 @@ def test_separators_in_quotes_and_in_skipped_lines_make_no_columns(tmp_path):
     (tmp_path / "t.csv").write_bytes(content)
     source = Source(path={"path": "t.csv", "skip_rows": 1}, width=3)
     assert read_table(source, tmp_path, tmp_path).frame["b"].tolist() == ["2"]
-
-
-def test_the_check_of_a_header_is_linear():
-    seconds = time.perf_counter()
-    with pytest.raises(DataError, match="more than one column named 'c0'"):
-        check_names([*(f"c{k}" for k in range(40_000)), "c0"], Path("t"))
-    assert time.perf_counter() - seconds < 2
 
 
 def test_parquet_text_that_is_no_text_and_zones_that_there_are_not_are_refused(tmp_path):

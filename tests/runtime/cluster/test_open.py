@@ -146,16 +146,6 @@ print(dask.config.get("distributed.comm.tls.min-version"))
     assert done.stdout == "1.2\n", done.stderr
 
 
-@pytest.mark.once
-def test_two_clusters_live_side_by_side():
-    config = ClusterConfig(kind="local", workers=1)
-    with open_cluster(config) as one, open_cluster(config) as other:
-        assert one.submit(os.getpid, pure=False).result(30) != other.submit(
-            os.getpid, pure=False
-        ).result(30)
-        assert one.cluster.scheduler.http_server.address == "127.0.0.1"
-
-
 KILLED = """
 import os, signal, sys
 import dask
