@@ -28,7 +28,7 @@ from fairfrontier.report.finding import list_versions
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
-from fairfrontier.runtime.writer import drafting, filling, locking, restore
+from fairfrontier.runtime.writer import drafting, locking, restore
 from fairfrontier.study.frontier import KEYS, summarise
 
 PARTS = ("validation", "test")
@@ -46,9 +46,6 @@ SOURCE = "fairfrontier.source"
 ABANDONED = 24 * 3600 * 1000
 MODEL = "bundle"
 MOST_LETTERS = 6_000
-# What MLflow takes in the current folder where no store is named.
-DEFAULTS = ("mlflow.db", "mlruns")
-SQLITE = "sqlite:///"
 # What an address may hold before the host: a name and a password.
 _SECRET = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -96,8 +93,6 @@ def log_study(config: LogConfig) -> Logged:
     """
     study = read_finished(config)
     mlflow = _import_mlflow()
-    with _explaining():
-        _make_database(mlflow, config.to or mlflow.get_tracking_uri())
     with _explaining(), locking(study.folder):
         client = mlflow.MlflowClient(config.to)
         name = config.experiment or str(study.facts["study"])
@@ -144,7 +139,7 @@ def _explaining() -> Iterator[None]:
         told = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise StoreError(
             f"MLflow cannot use its database: {_SECRET.sub('', told).rstrip('.')}.",
-            f"If a log was killed and left {DEFAULTS[0]} unfinished, remove it; else check --to.",
+            "If a log was killed and left mlflow.db unfinished, remove it; else check --to.",
         ) from None
     # Those of requests are OSErrors.
     except (MlflowException, OSError) as error:
@@ -153,25 +148,6 @@ def _explaining() -> Iterator[None]:
             f"MLflow says: {_SECRET.sub('', lines[0]).rstrip('.')}.",
             "Check --to, and that the server runs and takes your credentials.",
         ) from None
-
-
-def _make_database(mlflow: Any, address: str) -> None:
-    """Make the SQLite file that an address names, which has its name when it is whole.
-
-    MLflow never opens a database again whose making was cut off.
-    """
-    name = address.removeprefix(SQLITE)
-    path = Path(name).absolute()
-    # What is in memory has no name, and after these marks a file may have another one.
-    if name in ("", address, ":memory:") or {*name} & {*"?%"} or os.path.lexists(path):
-        return
-    what, mend = "database of MLflow", "Name another store with --to."
-    folder = path.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with locking(folder), filling(folder, held=True, what=what, mend=mend) as work:
-        if not os.path.lexists(path):
-            client = mlflow.MlflowClient(f"{SQLITE}{work / path.name}")
-            client.search_experiments(max_results=1)
 
 
 def _digest(study: Study) -> str:

@@ -573,6 +573,8 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     """Print impact ratios and limits; raise Exit where a limit is exceeded."""
     import pandas as pd
 
+    from fairfrontier.report.finding import show_number
+
     complete, counts = str(folder / "impact.csv"), summary["counts"]
     # Scoring rates of what was decided, too, are in the files.
     measure = summary["impact"][0]["measure"]
@@ -609,14 +611,14 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
             {
                 "limit": f"{row['limit']}={row['bound']:g}",
                 "of": row["group"] or "all rows",
-                "value": _round(row["value"]),
+                "value": show_number(row["value"]),
                 "": row["verdict"],
             }
             for row in summary["limits"]
         ]
         print_table("limits", pd.DataFrame(limits))
     if individual := [row for row in summary["measures"] if row["measure"] == "consistency"]:
-        shares = ", ".join(f"{_round(row['value'])} of {row['group']}" for row in individual)
+        shares = ", ".join(f"{show_number(row['value'])} of {row['group']}" for row in individual)
         show(f"The same decision in all versions of a row: {shares}.")
     for line in tell_rows(summary["subject"], counts["rows"]):
         show(line)
@@ -652,7 +654,9 @@ def tell_rows(subject: dict[str, Any], rows: int) -> list[str]:
 
 def _describe(row: dict[str, Any]) -> dict[str, str]:
     """Return a category's line on the terminal."""
-    ratio = "not estimable" if row["ratio"] is None else _round(row["ratio"])
+    from fairfrontier.report.finding import show_number
+
+    ratio = "not estimable" if row["ratio"] is None else show_number(row["ratio"])
     if row["status"] != "compared":
         ratio += f" ({row['status']})"
     elif row["four_fifths"]:
@@ -662,15 +666,11 @@ def _describe(row: dict[str, Any]) -> dict[str, str]:
     return {
         "category": row["level"],
         "n": f"{row['n']:,}",
-        "rate": _round(row["rate"]),
+        "rate": show_number(row["rate"]),
         "ratio": ratio,
-        "SD": _round(row["deviations"], 1),
-        "shortfall": _round(row["shortfall"], 0),
+        "SD": show_number(row["deviations"], 1),
+        "shortfall": show_number(row["shortfall"], 0),
     }
-
-
-def _round(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _judge(limits: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import shlex
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import nan
 from pathlib import Path
@@ -147,16 +147,14 @@ def write_bytes(count: int) -> str:
     return f"{count / 1024**power:.3g} {units[power]}"
 
 
-# Tables on the terminal: wrapped at spaces, without the columns that do not fit.
+# Tables on the terminal, without the columns that do not fit.
 
 # Heavy modules are imported where they are used.
 
-# Least widths of columns of text, if no word is longer; the second is of columns to keep.
-NARROWEST, NARROWEST_KEPT = 16, 24
-# Width between two columns, and at the left end.
-GAP, EDGE = 3, 1
-# A space at which text is not wrapped, and an invisible place at which it may be.
-FIXED_SPACE, SOFT_BREAK = "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}"
+# Width that a longer column of text needs, and between two columns.
+NARROWEST, GAP = 16, 3
+# Texts up to here are on one line, as intervals are.
+ONE_LINE = 24
 
 
 def print_table(
@@ -169,8 +167,8 @@ def print_table(
 ) -> None:
     """Print a table in the width of the terminal; nothing in it is markup or steers the terminal.
 
-    Numbers are right-aligned and never wrapped; text is wrapped at spaces. Columns that do not fit
-    are omitted and listed, with ``complete``, where all columns are; those to ``keep`` come first.
+    Numbers are right-aligned; they and short texts are never wrapped. Columns that do not fit are
+    omitted and listed, with ``complete``, where all columns are; those to ``keep`` come first.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -178,30 +176,34 @@ def print_table(
     from rich.text import Text
 
     console = console or Console()
-    names = [escape_controls(str(name)) for name in table.columns]
-    numeric = [dtype.kind in "if" for dtype in table.dtypes]
-    cells = [[_write_cell(cell) for cell in table.iloc[:, i]] for i in range(len(names))]
-    heads = [re.sub(r"([_:])", rf"\1{SOFT_BREAK}", name) for name in names]
-    columns = [[head, *column] for head, column in zip(heads, cells, strict=True)]
-    shown, widths = choose_widths(columns, numeric, console.width, [name in keep for name in names])
     heading = Text(escape_controls(title), style="italic")
     grid = Table(title=heading, title_justify="left", box=SIMPLE_HEAD)
-    wrapped = {
-        i: [Text(wrap(text, width)) for text in columns[i]]
-        for i, width in zip(shown, widths, strict=True)
-    }
-    for i, width in zip(shown, widths, strict=True):
-        justify: Any = "right" if numeric[i] else "left"
-        grid.add_column(wrapped[i][0], justify=justify, width=width, no_wrap=True)
-    for row in range(1, len(table) + 1):
-        grid.add_row(*(column[row] for column in wrapped.values()))
+    columns, room, omitted = dict[str, list[Text]](), console.width - 1, list[str]()
+    for name in sorted(table.columns, key=lambda name: name not in keep):
+        # A long name is broken behind _ and :.
+        parts = re.sub(r"([_:])", r"\1 ", escape_controls(str(name)))
+        head = [re.sub("(?<=[_:]) ", "", line) for line in textwrap.wrap(parts, ONE_LINE)]
+        texts = ["\n".join(head), *map(_write_cell, table[name])]
+        wide = max(1, *map(len, (*head, *texts[1:])))
+        short = table[name].dtype.kind in "if" or wide <= ONE_LINE
+        least = wide if short else max(NARROWEST, *(len(w) for t in texts for w in t.split()))
+        if least + GAP > room and columns:
+            omitted.append("".join(head))
+            continue
+        room -= least + GAP
+        columns[name] = [Text(text, no_wrap=short, overflow="fold") for text in texts]
+    shown = [name for name in table.columns if name in columns]
+    for name in shown:
+        justify: Any = "right" if table[name].dtype.kind in "if" else "left"
+        no_wrap = bool(columns[name][0].no_wrap)
+        grid.add_column(columns[name][0], justify=justify, no_wrap=no_wrap, overflow="fold")
+    for row in zip(*(columns[name][1:] for name in shown), strict=True):
+        grid.add_row(*row)
     console.print(grid)
-    omitted = [name for i, name in enumerate(names) if i not in shown]
     if omitted:
         where = f" All columns: {escape_controls(complete)}" if complete else ""
-        console.print(
-            Text(f"Omitted for lack of space: {', '.join(omitted)}.{where}"), soft_wrap=True
-        )
+        omission = f"Omitted for lack of space: {', '.join(omitted)}.{where}"
+        console.print(Text(omission), soft_wrap=True)
 
 
 def print_unseen(unseen: Mapping[str, int], n_samples: int) -> None:
@@ -217,59 +219,6 @@ def print_unseen(unseen: Mapping[str, int], n_samples: int) -> None:
             f"No cell of {name} is a level that training had: is it written as in the study? "
             "01 is not 1, nor is 1.50 the text 1.5."
         )
-
-
-def choose_widths(
-    columns: Sequence[Sequence[str]], numeric: Sequence[bool], width: int, kept: Sequence[bool]
-) -> tuple[list[int], list[int]]:
-    """Return the positions of the columns that fit into a width, and their widths.
-
-    Columns hold their texts, including the name. Numeric ones are as wide as their widest text;
-    those to keep are placed before the others.
-    """
-    # A column of empty texts takes room, too.
-    natural = [
-        max(1, *(len(text.replace(SOFT_BREAK, "")) for text in column)) for column in columns
-    ]
-    least = [
-        full
-        if fixed
-        else max(
-            min(full, NARROWEST_KEPT if important else NARROWEST),
-            max(map(_find_longest_word, column)),
-        )
-        for column, full, fixed, important in zip(columns, natural, numeric, kept, strict=True)
-    ]
-    room = width - EDGE
-    shown: list[int] = []
-    for i in sorted(range(len(columns)), key=lambda i: not kept[i]):
-        if least[i] + GAP <= room or not shown:
-            room -= least[i] + GAP
-            shown.append(i)
-    shown.sort()
-    widths = {i: least[i] for i in shown}
-    # The columns most in need of it share the remaining room.
-    while room > 0 and any(widths[i] < natural[i] for i in shown):
-        widths[max(shown, key=lambda i: natural[i] / widths[i])] += 1
-        room -= 1
-    if room < 0:
-        widths[shown[0]] = max(width - GAP - EDGE, 1)
-    return shown, [widths[i] for i in shown]
-
-
-def wrap(text: str, width: int) -> str:
-    """Return a text in lines of at most so many letters, broken at spaces where possible."""
-    lines = [""]
-    for word in re.findall(f"[^ {SOFT_BREAK}]+ ?", text):
-        while len(word.rstrip()) > width:
-            lines.append(word[:width])
-            word = word[width:]
-        if len((lines[-1] + word).rstrip()) > width:
-            lines.append("")
-        lines[-1] += word
-    return "\n".join(line.rstrip(" ") for line in lines if line.strip(" ")).replace(
-        FIXED_SPACE, " "
-    )
 
 
 def write_settings(methods: Iterable[str], settings: Iterable[str]) -> list[str]:
@@ -309,18 +258,14 @@ def join_interval(
     estimate, least, most = (show_number(each, digits) for each in (value, low, high))
     if low != low and high != high:
         return f"{estimate}{few}"
-    return f"{estimate} [{least},{FIXED_SPACE}{most}]{few}"
+    return f"{estimate} [{least}, {most}]{few}"
 
 
 def _write_value(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(_write_value, value))
-    return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", FIXED_SPACE)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _write_cell(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else escape_controls(str(cell))
-
-
-def _find_longest_word(text: str) -> int:
-    return max(map(len, re.split(f"[ {SOFT_BREAK}]", text)))

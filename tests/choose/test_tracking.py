@@ -246,29 +246,3 @@ def test_a_database_that_was_cut_off_is_one_sentence(mlflow, config, monkeypatch
         StoreError, match=r"its database: table is there\. If .*left mlflow\.db unf"
     ):
         log_study(config)
-
-
-@pytest.mark.parametrize("named", [None, "sqlite:///new/runs.db"])
-def test_a_log_that_is_cut_off_as_the_database_is_made_can_be_repeated(
-    mlflow, config, tmp_path, monkeypatch, named
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    unnamed = LogConfig(**{**config.model_dump(), "to": None})
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("mlflow.store.db.utils._upgrade_db", stop)
-        patch.setattr("mlflow.store.db.utils._initialize_tables", stop)
-        with pytest.raises(KeyboardInterrupt):
-            log_study(unnamed.model_copy(update={"to": named}))
-    assert not [*tmp_path.rglob("*.db")]
-    if named is not None:
-        return
-    assert log_study(unnamed).new
-    again = log_study(unnamed)
-    assert not again.new
-    assert again.files.endswith("/artifacts")
-    assert (tmp_path / "mlruns").is_dir()

@@ -6,18 +6,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from fairfrontier.cli.terminal import (
-    SOFT_BREAK,
-    choose_widths,
-    join_interval,
-    print_table,
-    wrap,
-    write_settings,
-)
+from fairfrontier.cli.terminal import join_interval, print_table, write_settings
 
 
 def show(table, width=80, **options):
@@ -81,30 +72,11 @@ def test_nothing_in_a_table_is_markup():
     assert "[b]name" in shown
 
 
-@given(st.text("ab c_", max_size=60), st.integers(1, 20))
-def test_wrapped_lines_are_short_and_lose_no_letter(text, width):
-    wrapped = wrap(text, width)
-    assert all(len(line) <= width for line in wrapped.split("\n"))
-    assert "".join(wrapped.split()) == "".join(text.split())
-
-
-@given(
-    st.lists(st.lists(st.text("ab ", max_size=30), min_size=1, max_size=3), min_size=1, max_size=6),
-    st.integers(10, 120),
-)
-@example([[""], ["a" * 30]], 24)
-def test_widths_never_exceed_the_terminal(columns, width):
-    shown, widths = choose_widths(columns, [False] * len(columns), width, [False] * len(columns))
-    assert shown == sorted(shown)
-    assert len(shown) >= 1
-    assert sum(widths) + 3 * len(widths) + 1 <= width
-
-
 @pytest.mark.parametrize(
     ("settings", "written"),
     [
         ([{"a": 1, "b": [1, 2.5]}, {"a": 1, "b": [3]}], ["b=1,2.5", "b=3"]),
-        ([{"a": 1}, {"a": 1, "c": "x y"}], ["", "c=x\N{NO-BREAK SPACE}y"]),
+        ([{"a": 1}, {"a": 1, "c": "x y"}], ["", "c=x y"]),
         ([{"a": 0.10}], [""]),
     ],
 )
@@ -115,8 +87,9 @@ def test_settings_show_what_differs_within_a_method(settings, written):
 def test_cells_are_neither_markup_nor_commands():
     evil = "[bold]x[/] \x1b]0;title\x07 \x9b2J \u202ey \x7f"
     shown = show(pd.DataFrame({evil: [evil]}), width=200, complete=evil)
-    assert shown.count(r"[bold]x[/] \x1b]0;title\x07 \x9b2J \u202ey \x7f") == 2
-    assert shown.replace("\n", "").replace(SOFT_BREAK, "").isprintable()
+    # The name of the column is broken into lines.
+    assert shown.count(r"[bold]x[/] \x1b]0;title\x07 \x9b2J \u202ey \x7f") == 1
+    assert shown.replace("\n", "").isprintable()
     titled = io.StringIO()
     print_table(evil, pd.DataFrame({"a": ["word " * 20]}), console=Console(file=titled, width=200))
     assert r"[bold]x[/] \x1b]0;title\x07" in titled.getvalue()
