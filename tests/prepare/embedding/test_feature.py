@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from fairfrontier import load
-from fairfrontier.prepare.embedding import encoder
 from fairfrontier.prepare.embedding.encoder import LatentSemantic
 from fairfrontier.prepare.embedding.feature import TextVariants, encode_versions
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -131,19 +130,6 @@ def test_digest_and_fingerprint_follow_the_encoder_and_its_versions(project, tmp
     monkeypatch.setattr("fairfrontier.prepare.embedding.encoder.version", lambda _: "99")
     newer = name()
     assert all(one != two for one, two in zip(plain, newer, strict=True))
-
-
-def test_auto_is_settled_once_for_keys_and_for_fits(project, tmp_path, monkeypatch):
-    calls = []
-
-    class Chosen:
-        name = "tfidf"
-
-    monkeypatch.setattr(encoder, "choose_encoder", lambda *a, **k: calls.append(a) or Chosen)
-    path = project(features={"text": {"encoder": "auto"}})
-    fingerprint(path, home=tmp_path)
-    load(path, home=tmp_path)
-    assert len(calls) == 1
 
 
 def test_vectors_of_ones_own(project, tmp_path):

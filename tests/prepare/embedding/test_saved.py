@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import sys
 from pathlib import Path
@@ -156,9 +155,3 @@ def test_an_encoder_of_a_relative_folder_stays_where_it_was(graph, tmp_path, mon
     encoder = load_encoder(Path("saved"))
     monkeypatch.chdir("/")
     assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
-
-
-def test_a_copy_gives_the_same_bytes(graph):
-    encoder = graph()
-    wanted = encoder.encode(SENTENCES[:3])
-    assert np.array_equal(copy.deepcopy(encoder).encode(SENTENCES[:3]), wanted)

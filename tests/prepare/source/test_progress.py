@@ -39,17 +39,6 @@ def test_a_terminal_gets_a_bar_and_the_caller_every_step(monkeypatch):
     assert [arrived for _, arrived, _ in seen] == [0, 500_000, 1_000_000, 7]
 
 
-def test_things_are_counted_one_by_one(monkeypatch):
-    terminal = open_terminal(monkeypatch)
-    seen = []
-    with show_progress(lambda *told: seen.append(told), COUNT) as tell:
-        tell("encoding", 400, 1000)
-        tell("encoding", 1000, 1000)
-    assert "1000/1000" in terminal.getvalue()
-    assert "MB" not in terminal.getvalue()
-    assert seen == [("encoding", 400, 1000), ("encoding", 1000, 1000)]
-
-
 def test_names_are_neither_markup_nor_commands(monkeypatch):
     terminal = open_terminal(monkeypatch)
     with show_progress(None, COUNT) as tell:

@@ -99,24 +99,3 @@ def test_text_of_every_encoding_is_read(tmp_path, encoding):
     assert frame["a"].tolist() == cells
     batches = read_rows(path, {"a": "labels"}, 700)
     assert [cell for batch in batches for cell in batch.frame["a"]] == cells
-
-
-def test_wide_fixed_cells_of_parquet_are_counted(tmp_path):
-    cells = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(1000, np.int32)), pa.array([bytes(100_000)], pa.binary(100_000))
-    )
-    pq.write_table(pa.table({"a": cells.dictionary_decode()}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="unpacks to more than 67 MB"):
-        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
-
-
-def test_what_the_memory_does_not_hold_is_one_sentence(tmp_path, monkeypatch):
-    def fail(*_):
-        raise pa.ArrowMemoryError("malloc of size 17179869184 failed")
-
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "t.parquet")
-    monkeypatch.setattr(PlainParquet, "decode", fail)
-    with pytest.raises(DataError):
-        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
-    with pytest.raises(DataError):
-        list(read_rows(tmp_path / "t.parquet", {"a": "labels"}, 10))

@@ -5,7 +5,6 @@ import sys
 import time
 from threading import Event
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -234,13 +233,6 @@ def test_settings_of_clusters_that_are_imported_meanwhile_remain():
         "assert dask.config.get('distributed.comm.timeouts.connect')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_dask_computes_as_before_afterwards(client):
-    before = dask.config.get("scheduler", None)
-    with computing_on(client):
-        assert dask.config.get("scheduler").client is client
-    assert dask.config.get("scheduler", None) is before
 
 
 @pytest.mark.parametrize(("text", "limited"), [("4096\n", True), ("max\n", False)])
