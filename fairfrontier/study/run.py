@@ -549,12 +549,13 @@ def _search(
         together = replace(study, plan=tuple(itertools.chain(*plans)))
         _prepare(together.groups, runner, inputs)
         new.update(together.missing)
-        fits = _submit_fits(together, runner, inputs)
-        fresh = [future for name, future in fits.items() if name not in tried]
-        tried.update(fits)
+        fresh = [name for name in together.jobs if name not in tried]
+        tried.update(fresh)
         # As many fits for each trial to come as in this round.
         total = (config.trials or 0) * len(together.groups) // len(plans)
         runner.context.observer.expect(max(total, len(tried)))
+        # Without workers they are trained as they are submitted.
+        fits = _submit_fits(together, runner, inputs)
         keys = iter(together.keys)
         measures = [
             [
@@ -563,7 +564,7 @@ def _search(
             ]
             for plan in plans
         ]
-        for _ in runner.as_completed(fresh):
+        for _ in runner.as_completed([fits[name] for name in fresh]):
             runner.context.observer.advance()
         return [
             collect_trial(together.find_fits(plan, fits), tables)
