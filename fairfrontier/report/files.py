@@ -541,13 +541,15 @@ def render_report(
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     commands = list_commands(results, models, asked)
-    explorer = tabulate_explorer(results, table, commands, counts)
     prices = summary.get("prices", {})
     asks, name = list_asking(results.plan), name_study(study, asked)
     objective, rows = study.frontier.accuracy, prices.get("rows", ())
     views = list_views(table, rows, objective, asks, name, study.minimum)
     shown = [row for view in views for row in view["rows"]]
     named = {(row["method"], row["setting"]): row["letter"] for row in shown}
+    # As short as they can be.
+    commands |= {(row["method"], row["setting"]): row["command"] for row in shown if row["command"]}
+    explorer = tabulate_explorer(results, table, commands, counts)
     script, allowed = read_script()
     return open_template(TEMPLATE).render(
         study=study,
