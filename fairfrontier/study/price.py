@@ -160,9 +160,9 @@ def state_trivial(prices: Mapping[str, Any], objective: str) -> str:
     """Return in a sentence how good the commoner answer alone is, where that is known."""
     if prices["trivial"] is None:
         return ""
-    told = f"Always answering {prices['commoner']} is right for {prices['trivial']:.1%} of them"
     alike = f"; {objective} counts classes alike" if objective == "balanced_accuracy" else ""
-    return f"{told}{alike}."
+    share = f"{prices['trivial']:.1%} of the test rows"
+    return f"Always answering {prices['commoner']} is right for {share}{alike}."
 
 
 def find_scale(values: Iterable[float], name: str) -> float:
