@@ -131,6 +131,8 @@ def state_finding(study: str, prices: Mapping[str, Any], objective: str) -> str:
     chosen = next((row for row in own if row["suggested"]), None)
     if free["gap"] is None:
         return f"{study}: the {attribute} gap cannot be estimated on test rows"
+    if free["gap_low"] is not None and free["gap_low"] <= 0:
+        return f"{study}: the {attribute} gap of {shown(free['gap'])} on test rows may be chance"
     known = chosen is not None and None not in (chosen["gap"], chosen["cost"])
     if chosen is None or not known or not chosen["gap"] < free["gap"]:
         return f"{study}: the {attribute} gap is {shown(free['gap'])} on test rows"

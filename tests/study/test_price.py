@@ -107,6 +107,8 @@ def test_the_title_says_what_the_numbers_say(study, prices):
     for (low, high), end in told.items():
         rows = [free, made | {"cost_low": low, "cost_high": high}]
         assert state_finding("loans", {"rows": rows}, "accuracy").endswith(end)
+    by_chance = [free | {"gap_low": 0.0}, made | {"cost_low": 0.01, "cost_high": 0.03}]
+    assert state_finding("loans", {"rows": by_chance}, "accuracy").endswith("may be chance")
     unknown = free | {"gap": None, "cost": None}
     assert "cannot be estimated" in state_finding("loans", {"rows": [unknown]}, "accuracy")
     page = (study.folder / "report.html").read_text()
