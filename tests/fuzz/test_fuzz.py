@@ -303,7 +303,7 @@ COMMANDS = {
     "select": (
         SelectConfig,
         ("study", "query"),
-        ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--policy", "knee"),
+        ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--mixture"),
         lambda o: (read_query(o.query), read_finished(o)),
     ),
     "score": (
