@@ -91,6 +91,7 @@ def list_views(
                 "best": best,
                 "gap_unit": " points" if gap > 1 else "",
                 "unit": " points" if size > 1 else "",
+                "left_out": int(table.loc[table["name"] == measure, "left_out"].max()),
                 "chart": draw_chart(chart),
                 "rates": compare_rates(table, measure, rows[0], best or rows[-1], minimum),
             }
