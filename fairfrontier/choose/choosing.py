@@ -425,6 +425,8 @@ def list_commands(
     shown = name_path(folder / BUNDLE)
     source = export.table.request.config.source.path[0].path
     source = "TABLE" if source is None or is_address(source) else source
+    if not Path(source).is_absolute() and (config.home / source).exists():
+        source = name_path(config.home / source)
     following = {
         "score": ["score", shown, source, "--out", "decisions.parquet"],
         "explain": ["explain", shown, source],

@@ -139,10 +139,10 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     if "prices" not in summary:
         return  # No model could be trained.
     prices, objective = summary["prices"], str(summary["accuracy"])
-    given = {"--out": options.out, "--profile": options.profile}
-    default = type(options).model_fields["profile"].default
-    more = [str(w) for pair in given.items() if pair[1] not in (None, default) for w in pair]
-    name = shlex.join([options.study, *more])
+    fields = type(options).model_fields
+    given = {key: getattr(options, key) for key in ("profile", "out", "conf")}
+    more = [(f"--{key}", str(v)) for key, v in given.items() if v != fields[key].default]
+    name = shlex.join([options.study, *itertools.chain(*more)])
     show_filled(
         f"{summary['study']}: {summary['counts']['settings']} settings, chosen on "
         f"{prices['n_chosen']:,} {summary['select_on']} rows, shown on {prices['n_test']:,} test "

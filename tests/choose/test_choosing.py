@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -68,6 +69,8 @@ def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, c
     assert "looks at origin of every row" in told
     for name in ("score", "explain", "audit", "monitor"):
         assert summary["commands"][name] in told
+    # The table is found from the current folder.
+    assert Path(shlex.split(summary["commands"]["score"])[3]).is_file()
     written = shlex.split(json.loads((folder / "choice.json").read_text())["commands"]["select"])
     assert written == ["fairfrontier", "select", "loans", config.query]
 
