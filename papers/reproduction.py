@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from pydantic.json_schema import GenerateJsonSchema
 
+from fairfrontier.report.finding import open_template
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
@@ -20,6 +21,10 @@ from papers.claim import refuse_claims as refuse_claims
 from papers.comparison import compare
 from papers.figure.oracle_calls import time_calls
 from papers.publication import Publication, read_publication
+
+TEMPLATE = Path(__file__).with_name("reproduced.html.j2")
+# Differences from the paper above this are marked.
+WORTH_A_NOTE = 0.03
 
 
 def list_mentions(study: StudyConfig, where: str) -> Iterator[tuple[str, str, str]]:
@@ -55,13 +60,15 @@ def hold_to_paper(results: StudyResults, store: Store | None, home: Path) -> Rep
     timed = any(claim.speed is not None for claim in read_claims(study))
     seconds = time_calls(plan, store, home) if timed and store is not None else {}
     claims = check_claims(study, results.points, plan, seconds=seconds, home=home)
+    page = open_template(TEMPLATE)
     if study.published is None:
-        return Reproduction(claims)
+        return Reproduction(claims, html=page.render(claims=claims, published=None))
     publication, table = read_publication(study.published.reproduces, home)
     fits, select_on = list_fits(plan, "published"), study.published.select_on
     published = compare(results.points, fits, publication, table, study.profile, select_on)
-    points = None if publication.tables[table].along else published
-    return Reproduction(claims, published, tabulate(published, publication, table), points)
+    shown = tabulate(published, publication, table)
+    html = page.render(claims=claims, published=shown, worth_a_note=WORTH_A_NOTE)
+    return Reproduction(claims, published, html)
 
 
 def tabulate(published: pd.DataFrame, publication: Publication, name: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ from fairfrontier.study.frontier import (
 )
 from fairfrontier.study.points import read_counts
 from fairfrontier.study.price import price, state_finding
-from fairfrontier.study.reproduction import Reproduction
+from fairfrontier.study.reproduction import Reproduction, load_laboratory
 from fairfrontier.study.resolve import Planned, list_models, needs_groups
 from fairfrontier.study.run import StudyRun
 
@@ -513,8 +513,6 @@ AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square
 FOUR_FIFTHS = 0.8
 # Proposition 2.3 is applied at this difference of log-odds: odds that are e times as high.
 LOG_ODDS = 1.0
-# Differences from the paper above this are marked.
-WORTH_A_NOTE = 0.03
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 # What a report is made of, besides Python.
 SOURCES = tuple(sorted(path for path in TEMPLATE.parent.iterdir() if path.suffix in (".j2", ".js")))
@@ -559,8 +557,8 @@ def render_report(
             for name, picture in pictures.items()
         ],
         settings=_tabulate_settings(results, summary["worse_than_plain"]),
-        claims=reproduction.claims,
-        published=reproduction.shown,
+        # A package's own, which escapes text from data.
+        reproduced=Markup(reproduction.html),  # noqa: S704
         cards=_make_cards(results, table, exposed, named),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
@@ -568,7 +566,6 @@ def render_report(
         views=views,
         objective=name_within(objective),
         shapes=SHAPES,
-        worth_a_note=WORTH_A_NOTE,
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
         # The project's own, which no text from data is part of.
@@ -804,6 +801,8 @@ def describe_results(run: StudyRun) -> dict[str, Any]:
     modules = [drawing.FIGURES.find(name).draw.__module__ for name in run.study.figures]
     packages = {module.partition(".")[0] for module in modules}
     references = list_names("publication", run.home).values()
+    laboratory = load_laboratory()
+    beside = Path(laboratory.__file__).parent.glob("*.j2") if laboratory else ()
     return {
         "study": run.study.model_dump(mode="json"),
         "plan": [
@@ -816,7 +815,7 @@ def describe_results(run: StudyRun) -> dict[str, Any]:
             for planned, key in zip(run.plan, run.points, strict=True)
         ],
         "references": {path.name: hash_file(path) for path in references},
-        "template": [hash_file(path) for path in SOURCES],
+        "template": [hash_file(path) for path in (*SOURCES, *sorted(beside))],
         # To write a report again costs less than to find what an edit changes in it.
         "source": file_digest(tuple(sorted({*PACKAGES, *packages}))),
         "libraries": list_versions(),

@@ -41,16 +41,13 @@ class Reproduction:
     published : DataFrame or None
         The paper's numbers beside ours: columns table, row, measure, published_mean,
         published_spread, spread_kind, ours_mean, ours_sd, n_splits, profile.
-    shown : mapping or None
-        The same for the report: measures, rows with their cells, and what is said of the table.
-    points : DataFrame or None
-        ``published`` where its rows are points beside the frontier, not points of a curve.
+    html : str
+        Both for the report.
     """
 
     claims: Sequence[Mapping[str, Any]] = ()
     published: pd.DataFrame | None = None
-    shown: Mapping[str, Any] | None = None
-    points: pd.DataFrame | None = None
+    html: str = ""
 
 
 @cache
