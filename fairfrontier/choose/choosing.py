@@ -348,6 +348,7 @@ def choose(config: SelectConfig) -> Choice | MixedChoice:
         seed=config.seed,
         confidence=config.confidence if config.certified else None,
         mixture=config.mixture,
+        policy=config.policy,
         groups_at_decision=not config.no_groups_at_decision,
     )
 
@@ -387,6 +388,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,
+        "policy": config.policy,
         "models": list(export.bundle.manifest["models"]),
         "part": card["part"],
         "selected": dict(choice.selected),

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fairfrontier.prepare.config.section import Unseen
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import Name, Seed
 from fairfrontier.study.config import StudyOptions
+
+KNEE, IDEAL, WITHIN = "knee", "closest-to-ideal", "least-disparity-within"
+NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"
+
+
+def read_policy(text: str) -> tuple[str, float]:
+    """Return the name of a policy and its tolerance, 0 without one; ConfigError for another."""
+    found = re.fullmatch(rf"({KNEE}|{IDEAL})|({WITHIN})=(\d+\.?\d*|\.\d+)", text, re.ASCII)
+    if found is None:
+        raise ConfigError(f"There is no policy {text!r}.", f"Give {NAMES}.")
+    return found[1] or found[2], float(found[3] or 0.0)
+
+
+def _check_policy(text: str) -> str:
+    read_policy(text)
+    return text
 
 
 class SelectConfig(StudyOptions):
@@ -20,6 +39,9 @@ class SelectConfig(StudyOptions):
         default="",
         description='As "max accuracy subject to selection_rate_difference:sex <= 0.05"; the '
         "study's objective without bounds by default.",
+    )
+    policy: Annotated[str, AfterValidator(_check_policy)] | None = Field(
+        default=None, description=f"Which of those within the bounds: {NAMES}."
     )
     certified: bool = Field(
         default=False, description="Bounds have to hold on fresh rows, with the confidence."

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from fairfrontier.choose.config import IDEAL, KNEE, read_policy
 from fairfrontier.deployment.bundle import (
     FORMAT,
     Bundle,
@@ -45,6 +46,7 @@ from fairfrontier.similarity.fair_metric import FairMetric
 from fairfrontier.similarity.kept import MetricRequest, load_metric
 from fairfrontier.study.frontier import (
     KEYS,
+    find_pareto,
     is_linear,
     is_mixable,
     mix_measure,
@@ -76,6 +78,57 @@ def mix_compared(
         )
     found = find_mixture(compared.scores[measure], np.hstack(margins))
     return found if found is not None and 0 < found[2] < 1 else None
+
+
+def apply_policy(policy: str, scores: np.ndarray) -> int:
+    """Return the point of a frontier that a policy chooses.
+
+    With s_i in [0, 1]^k, the scores of the points that no other dominates, scaled from the worst to
+    the best of them:
+
+    - ``knee``: the largest Σ_j s_ij, which is the farthest from the plane through the extremes;
+    - ``closest-to-ideal``: the least Σ_j (1 − s_ij)²;
+    - ``least-disparity-within=t``: the largest sum of s_i2, …, s_ik of the points whose raw first
+      score is within t of the best.
+
+    Parameters
+    ----------
+    policy : str
+        One of these.
+    scores : ndarray of float64, shape (n_points, n_scores)
+        Accuracy, then fairness, better higher, without NaN.
+
+    Returns
+    -------
+    int
+        Its position; the first of equal ones.
+
+    Raises
+    ------
+    ConfigError
+        For another policy.
+
+    References
+    ----------
+    I. Das. On characterizing the "knee" of the Pareto curve based on normal-boundary intersection.
+    Structural Optimization 18, 1999. P. L. Yu. A class of solutions for group decision problems.
+    Management Science 19, 1973.
+    """
+    name, tolerance = read_policy(policy)
+    front = np.flatnonzero(find_pareto(scores))
+    kept = scores[front]
+    low, high = kept.min(axis=0), kept.max(axis=0)
+    # What does not vary on the frontier decides nothing.
+    scaled = np.where(high > low, (kept - low) / np.where(high > low, high - low, 1.0), 1.0)
+    if name == KNEE:
+        value = scaled.sum(axis=1)
+    elif name == IDEAL:
+        value = -((1.0 - scaled) ** 2).sum(axis=1)
+    else:
+        # Rounding must not cost the best point itself.
+        near = kept[:, 0] >= high[0] - tolerance - 1e-12
+        value = np.where(near, scaled[:, 1:].sum(axis=1), -np.inf)
+    return int(front[np.argmax(value)])
 
 
 class Chosen:
@@ -315,6 +368,7 @@ def select(
     seed: int | None = None,
     confidence: float | None = None,
     mixture: bool = False,
+    policy: str | None = None,
     groups_at_decision: bool = True,
 ) -> Choice | MixedChoice:
     """Choose the best setting of a study within bounds.
@@ -344,6 +398,10 @@ def select(
     mixture : bool, default False
         Whether two models of one split may be mixed: one of them, drawn by row id, decides. Every
         point between theirs is attained in expectation; a gap may be smaller than both of theirs.
+    policy : str, optional
+        Of the settings within the bounds not that of the largest measure, but the one that
+        ``knee``, ``closest-to-ideal`` or ``least-disparity-within=T`` chooses by the measure and
+        all fairness measures of the study; see `apply_policy`.
     groups_at_decision : bool, default True
         Whether settings compete whose rule looks at the group of a row when it decides.
 
@@ -356,7 +414,7 @@ def select(
     ------
     ConfigError
         When a measure is unknown or was not estimated, a bounded measure has no intervals, a
-        mixture's does not follow from rates, or there is no such seed.
+        mixture's does not follow from rates, or there is no such seed or policy.
     UnattainableError
         A ConfigError where no setting satisfies the bounds (the message names the nearest one), or
         none is certified to (it says about how many rows that takes).
@@ -381,7 +439,13 @@ def select(
         name: bound if isinstance(bound, Bound) else state_bound(name, bound)
         for name, bound in (subject_to or {}).items()
     }
+    fairness = [] if policy is None else study.fairness
     rows = study.frontier[KEYS].drop_duplicates()
+    if policy is not None and mixture:
+        raise ConfigError(
+            "A policy chooses one setting of the frontier, and a mixture is of two.",
+            "Leave one of them out.",
+        )
     if not groups_at_decision:
         rows = _leave_out_groups(study, rows)
     fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
@@ -392,7 +456,7 @@ def select(
         if seed not in set(fits["seed"]):
             raise ConfigError(f"The study has no split of seed {seed}.", "Give one of its seeds.")
         fits = fits[fits["seed"] == seed]
-    names = list(dict.fromkeys([measure, *bounds]))
+    names = list(dict.fromkeys([measure, *bounds, *fairness]))
     fitted = set() if confidence is None else _find_fitted(study)
     compared = compare(summarise(study.points, fits, part), part, names, bounds, confidence, fitted)
     if mixture:
@@ -402,7 +466,11 @@ def select(
                 _describe(study, compared, position, seed, fits, bounds) for position in found[:2]
             )
             return _mix(study, first, second, found[2], part)
-    best = choose_best(compared, measure, bounds, confidence)
+    best, scores = choose_best(compared, measure, bounds, confidence), compared.scores
+    if policy is not None:
+        within = np.flatnonzero(compared.find_excess() <= 0)
+        kept = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
+        best = int(within[apply_policy(policy, np.column_stack(kept))])
     return _describe(study, compared, best, seed, fits, bounds)
 
 

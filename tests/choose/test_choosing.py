@@ -238,6 +238,17 @@ def test_without_groups_at_decision_no_rule_competes(ask):
     assert choose(rules).method == "drawn"
 
 
+def test_policies_choose_on_the_frontier_within_the_bounds(ask):
+    best = choose(ask())
+    nearest = choose(ask(policy="least-disparity-within=0"))
+    assert nearest.selected["accuracy"] == best.selected["accuracy"]
+    assert choose(ask(policy="least-disparity-within=1")).method == "drawn"
+    kept = choose(ask("subject to accuracy >= 0.8", policy="least-disparity-within=1"))
+    assert kept.method != "drawn"
+    with pytest.raises(ConfigError):
+        choose(ask(policy="knee", mixture=True))
+
+
 def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
     config = ask()
     write_choice(choose(config), config)
@@ -304,6 +315,7 @@ def test_a_paper_that_somebody_completed_is_not_replaced(loans, ask, summary):
     [
         (("subject to accuracy >= 0.99",), 3, "comes nearest, with accuracy"),
         (("max acuracy",), 2, "⟦acuracy⟧"),
+        (("--policy", "elbow"), 2, "There is no policy 'elbow'"),
         (("--profile", "none"), 2, "none"),
     ],
 )

@@ -303,7 +303,7 @@ COMMANDS = {
     "select": (
         SelectConfig,
         ("study", "query"),
-        ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--mixture"),
+        ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--policy", "knee"),
         lambda o: (read_query(o.query), read_finished(o)),
     ),
     "score": (
