@@ -151,6 +151,19 @@ def test_without_an_estimable_gap_a_sentence_says_why(made, browser, tmp_path):
         opened.close()
 
 
+def test_it_opens_on_an_attribute_that_is_estimable(made):
+    results, summary, _ = made
+    rows = [
+        {**row, "gap": None} if row["measure"].endswith("sex") else row
+        for row in summary["prices"]["rows"]
+    ]
+    prices = {**summary["prices"], "rows": rows}
+    html = render_report(results, {**summary, "prices": prices}, Reproduction())
+    assert re.search(r"<h1>toy: [^<]*race gap", html)
+    assert "Not shown: RMS gap, sex." in html
+    assert html.count('class="view"') == 1
+
+
 def test_what_is_open_is_short_near_and_large_enough(page):
     assert page.evaluate("document.documentElement.scrollHeight") <= 2600
     tabs = 0
