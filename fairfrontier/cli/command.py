@@ -194,7 +194,7 @@ def show_prices(options: StudyOptions, summary: Mapping[str, Any]) -> None:
     if any(row["gap"] > row["bound"] for row in shown):
         show("!  does not hold on test: select --certified asks that it hold on fresh rows.")
     if any(row["asks_groups"] for row in shown):
-        show("*  asks for the group when it decides, which the law may forbid.")
+        show("*  its rule asks for the group when it decides, which the law may forbid.")
     query = ""
     if limits := [row for row in shown if row["bound"] >= 0]:
         best = WORDS[MEASURES.find(split_name(objective)[0]).direction][0]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
+from fairfrontier.models.objective import COST_MEASURE
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import read_plain
 
@@ -196,7 +197,7 @@ def name_measure(name: str) -> str:
     shown = NAMES.get(measure)
     if shown is None:
         shown = f"{NAMES.get(first, first.capitalize())} {remainder.replace('_', ' ')}".strip()
-    group = group.replace("_", " and ").replace("budget=", "ε = ")
+    group = group.replace("_", " ").replace("budget=", "ε = ")
     return f"{shown}, {group}" if group else shown
 
 
@@ -273,7 +274,8 @@ class Chart:
 
 def find_scale(name: str, values: Iterable[float]) -> float:
     """Return 100 where the values of a measure are shares, to be shown in percent, else 1."""
-    units = MEASURES.find(split_name(name)[0]).has_units
+    measure = split_name(name)[0]
+    units = measure == COST_MEASURE or MEASURES.find(measure).has_units
     return 1.0 if units or np.nanmax(np.abs([0.0, *values])) > 1.0 else 100.0
 
 

@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.metrics.statistic.interval import measure_reach
 from fairfrontier.models.fit.training import read_scores
+from fairfrontier.models.objective import COST_MEASURE
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import KEYS, StudyResults, orient, summarise
@@ -123,6 +124,8 @@ def find_reach(apart: np.ndarray) -> float:
 def state_finding(study: str, prices: Mapping[str, Any], objective: str) -> str:
     """Return what the first price list says, in some ten words."""
     rows = prices.get("rows", ())
+    if not rows and prices.get("minimum") is None:
+        return f"{study}: its measures compare no gap between groups"
     if not rows:
         return f"{study}: no gap between groups can be estimated{state_need(prices)}"
     free = rows[0]
@@ -184,8 +187,9 @@ def show_points(value: float, name: str) -> str:
 
 
 def has_units(name: str) -> bool:
-    """Return whether a measure, with its group or without, is in units of a target."""
-    return MEASURES.find(split_name(name)[0]).has_units
+    """Return whether a measure, with its group or without, is in units of a target or of costs."""
+    measure = split_name(name)[0]
+    return measure == COST_MEASURE or MEASURES.find(measure).has_units
 
 
 def list_gaps(fairness: Sequence[str], known: set[str]) -> list[str]:

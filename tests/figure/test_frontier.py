@@ -68,7 +68,7 @@ def test_swept_parameters_are_those_that_differ(table):
     [
         ("balanced_accuracy", "Balanced accuracy"),
         ("gap_rms:sex", "RMS gap, sex"),
-        ("consistency:gender_race", "Consistency, gender and race"),
+        ("consistency:gender_race", "Consistency, gender race"),
         ("tpr_difference:race", "TPR difference, race"),
         ("selection_rate_ratio:sex×race", "Selection rate ratio, sex×race"),
     ],

@@ -111,6 +111,8 @@ def test_the_title_says_what_the_numbers_say(study, prices):
     assert state_finding("loans", {"rows": by_chance}, "accuracy").endswith("may be chance")
     unknown = free | {"gap": None, "cost": None}
     assert "cannot be estimated" in state_finding("loans", {"rows": [unknown]}, "accuracy")
+    ratios = {"rows": [], "minimum": None}
+    assert "compare no gap" in state_finding("loans", ratios, "accuracy")
     page = (study.folder / "report.html").read_text()
     assert f"<h1>{state_finding('loans', prices, 'accuracy')}</h1>" in page
 
