@@ -44,7 +44,7 @@ from fairfrontier.models.prediction import Prediction
 from fairfrontier.prepare.split import cross
 from fairfrontier.prepare.table.role import UNKNOWN, AuditRows, name_cells
 from fairfrontier.report.finding import name_pool
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture
 
@@ -459,6 +459,11 @@ def _measure_view(
 
 def cross_groups(rows: AuditRows) -> dict[str, Categories]:
     """Return the categories of each attribute, and of the cross of every two."""
+    if twice := repeated([*rows.attributes, *map("×".join, combinations(rows.attributes, 2))]):
+        raise ConfigError(
+            f"Every two groups are crossed, and two would be named {twice[0]!r}.",
+            "Name fewer columns with --groups, or rename one.",
+        )
     own = {
         name: (rows.codes[:, i], levels) for i, (name, levels) in enumerate(rows.attributes.items())
     }

@@ -282,7 +282,7 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
         text = open_template(HERE / f"{name}.j2").render(content)
         # Names in a table may hold what steers the terminal in which the paper is read.
         papers[name] = "\n".join(map(escape_controls, text.split("\n")))
-    page = _MARKDOWN.render(papers["card.md"].split("---\n", 2)[2])
+    page = _MARKDOWN.render(papers["card.md"].split("\n---\n", 1)[1])
     # Names and numbers are escaped: tags are those of the template alone.
     for old, new in (
         ("<table>", '<div class="scroll"><table>'),

@@ -345,9 +345,14 @@ def show_choice(summary: dict[str, Any]) -> None:
         title, pd.DataFrame(rows).fillna("-"), keep=("measure", "certified"), complete=complete
     )
     for row in summary["passed"]:
+        found = (
+            "cannot be checked on test, which has too few rows"
+            if math.isnan(row["value"])
+            else "does not hold on test, where the value is "
+            f"{join_interval(row['value'], row['low'], row['high'])}"
+        )
         say(
-            f"Warning: {row['bound']} was asked for on {summary['part']}, and does not hold on "
-            f"test, where the value is {join_interval(row['value'], row['low'], row['high'])}"
+            f"Warning: {row['bound']} was asked for on {summary['part']}, and {found}"
             f"{'.' if summary['certified'] else '; --certified asks that it hold on fresh rows.'}"
         )
     needed = summary["needed_groups"]
@@ -356,7 +361,7 @@ def show_choice(summary: dict[str, Any]) -> None:
             f"Its rule looks at {', '.join(needed)} of every row, which the law may forbid: the "
             "card says where."
         )
-    show("Most rows of the study's table trained it: an audit of fresh ones tells more.")
+    show("Rows of the study's table trained it: an audit of fresh ones tells more.")
     show(f"Bundle and card: {summary['folder']}. Next:")
     for name, command in summary["commands"].items():
         if name not in ("run", "select"):

@@ -197,7 +197,6 @@ class Frontier(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "bounds": ["array-like"],
         "trials": [Interval(numbers.Integral, 0, None, closed="left")],
         "minutes": [Interval(numbers.Real, 0, None, closed="left"), None],
         "test_size": [Interval(numbers.Real, 0, 1, closed="left")],
@@ -256,6 +255,14 @@ class Frontier(BaseEstimator):
     def fit(self, X: Any, y: Any, *, sensitive_features: Any, sample_weight: Any = None) -> Self:
         """Train, decide and measure on rows X with labels y and their sensitive features."""
         self._measure_name = name_objective(self.objective)
+        for name, kinds, what in (
+            ("criteria", str, "names"),
+            ("bounds", numbers.Real | str, "numbers from 0 to 1, or bounds in words"),
+        ):
+            given = getattr(self, name)
+            listed = isinstance(given, Sequence) or np.ndim(given) == 1
+            if not listed or isinstance(given, str) or any(not isinstance(e, kinds) for e in given):
+                raise ConfigError(f"{name} is {given!r}.", f"Give a list of {what}.")
         refuse_unknown(self.criteria, BOUNDED, "There is no criterion")
         try:
             self._validate_params()

@@ -109,11 +109,12 @@ class ClusterError(FairfrontierError):
 LISTED, NEAREST, COMPARED = 12, 5, 5_000
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'?" if a known name is near to ``word``, else the nearest ones."""
     names = sorted(map(str, known))
-    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=NEAREST, cutoff=0.0)
-    if near and difflib.get_close_matches(word[:200], near[:1]):
+    sought = str(word)[:200]
+    near = difflib.get_close_matches(sought, names[:COMPARED], n=NEAREST, cutoff=0.0)
+    if near and difflib.get_close_matches(sought, near[:1]):
         return f"Did you mean {near[0]!r}?"
     if len(names) > LISTED:
         return f"Nearest of {len(names):,} are: {', '.join(near or names[:NEAREST])}."

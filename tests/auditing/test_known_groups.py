@@ -73,6 +73,12 @@ def test_of_three_attributes_every_two_are_crossed(frame, tmp_path):
     )
 
 
+def test_a_column_with_the_name_of_a_cross_is_refused(frame, tmp_path):
+    named = frame.assign(**{"sex×race": np.where(frame.index % 2, "odd", "even")})
+    with pytest.raises(ConfigError, match="'sex×race'"):
+        audit(named, tmp_path, **{**DECIDED, "groups": ("sex", "race", "sex×race")})
+
+
 def test_scoring_rates_are_shares_above_the_median(frame, tmp_path):
     found = audit(frame, tmp_path, **SCORED)
     assert set(found.impact["measure"]) == {"scoring_rate"}

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -214,6 +215,22 @@ def test_papers_count_the_data_and_follow_the_annex(loans, ask, raw):
     for paper in (sheet, draft):
         assert "To be filled in" in paper
         assert str(loans.home) not in paper
+
+
+def test_a_measure_that_test_rows_do_not_tell_is_not_said_to_fail(loans, ask, capsys, monkeypatch):
+    unknown = {"name": "accuracy", "bound": "accuracy >= 0.1", "value": np.nan}
+    unknown |= {"low": np.nan, "high": np.nan}
+    # The header of the card has a name that ends as it does.
+    changed = {"passed": [unknown], "dataset": "sex---"}
+    monkeypatch.setattr(choosing, "describe_card", lambda *given: describe_card(*given) | changed)
+    config = ask()
+    show_choice(write_choice(choose(config), config))
+    folder = loans.folder / "choice"
+    card, page = ((folder / name).read_text() for name in ("card.md", "card.html"))
+    for told in (capsys.readouterr().err, card, page):
+        assert "cannot be checked on test" in " ".join(told.split())
+        assert "does not hold" not in told
+    assert "model-index" not in page
 
 
 def test_papers_steer_no_terminal(loans, ask, monkeypatch):

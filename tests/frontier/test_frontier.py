@@ -360,6 +360,13 @@ def test_weights_count_rows_twice():
         (["group_thresholds"], Y == "repaid", {}, ConfigError, "group_thresholds"),
         ([LogisticRegression], Y == "repaid", {}, ConfigError, "no estimator"),
         (["gbdt"], Y == "repaid", {"bounds": (5,)}, ConfigError, "bounds"),
+        *(
+            (["gbdt"], Y == "repaid", {"bounds": given}, ConfigError, "bounds")
+            for given in (None, [None], [[0.1]], np.array([[0.1]]), {0.05, 0.1})
+        ),
+        (["gbdt"], Y == "repaid", {"criteria": None}, ConfigError, "criteria"),
+        (["gbdt"], Y == "repaid", {"criteria": [1]}, ConfigError, "criteria"),
+        (["gbdt"], Y == "repaid", {"spaces": {1: {}}}, ConfigError, "spaces"),
         (["gbdt"], Y == "repaid", {"n_jobs": 0}, ConfigError, "n_jobs"),
         (["gbdt"], Y == "repaid", {"cv": np.int64(1)}, InputError, "n_splits"),
         ([("plain", Ridge())], Y == "repaid", {}, FairfrontierError, "plain"),

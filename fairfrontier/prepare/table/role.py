@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -200,6 +201,11 @@ class ScoreTable:
             "credit points or deciles; else probability, margin (log odds) or signed.",
         )
         groups = [batch.column(name).levels() for name in columns.groups]
+        if math.prod(len(levels) for _, levels in groups) >= 2**63:
+            raise ConfigError(
+                f"{self.path}: {len(groups)} columns of groups have 2^63 combinations or more.",
+                "Name fewer columns with --groups.",
+            )
         cell, levels = cross(groups)
         weight = np.ones(n)
         if columns.weights:

@@ -162,6 +162,10 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
     pd.DataFrame({"s": 0.5, "sex": np.arange(2000)}).to_parquet(path)
     with pytest.raises(DataError, match="more than 1000 levels"):
         read(path, ScoreColumns("s", ("sex",)))
+    wide = tuple(f"g{k}" for k in range(64))
+    pd.DataFrame({"s": 0.5, **{name: ["a", "b"] for name in wide}}).to_parquet(path)
+    with pytest.raises(ConfigError, match="64 columns of groups"):
+        read(path, ScoreColumns("s", wide))
 
 
 def test_other_columns_are_not_read(tmp_path):
