@@ -7,7 +7,8 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+# Its event loop runs until it is closed, and would make Prefect think of other tests as async.
+@pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
