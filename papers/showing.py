@@ -44,5 +44,4 @@ def _join_spread(mean: float, spread: float) -> str:
     """Write a mean with its spread, on one line; either is NaN where it is unknown."""
     if mean != mean:
         return "-"
-    space = "\N{NO-BREAK SPACE}"
-    return f"{mean:.3f}" if spread != spread else f"{mean:.3f}{space}±{space}{spread:.3f}"
+    return f"{mean:.3f}" if spread != spread else f"{mean:.3f} ± {spread:.3f}"

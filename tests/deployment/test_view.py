@@ -257,10 +257,10 @@ def test_several_classes_are_decided_by_their_names(jobs, tmp_path):
     assert is_classifier(bundle)
     accuracy = read_points(choice.study, "linear")["accuracy", ""]
     assert bundle.score(rows, rows["job"]) == pytest.approx(accuracy)
-    # Nothing says which job is good for the person, so that one has to be named.
+    # Nothing says which job is good for the person, so that one has to be named, as it is printed.
     assert bundle.manifest["accepted"] is None
     for name in ("audit", "monitor", "explain"):
-        assert summary["commands"][name].endswith(" --accepted CLASS")
+        assert summary["commands"][name].endswith(" --accepted smith")
     table = {"table": home / "data/raw/loans.csv"}
     with pytest.raises(ConfigError):
         ff.audit(**table, model=folder / "bundle")
