@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
-from fairfrontier.models.objective import COST_MEASURE
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import read_plain
+from fairfrontier.study.price import find_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -272,13 +272,6 @@ class Chart:
         ]
 
 
-def find_scale(name: str, values: Iterable[float]) -> float:
-    """Return 100 where the values of a measure are shares, to be shown in percent, else 1."""
-    measure = split_name(name)[0]
-    units = measure == COST_MEASURE or MEASURES.find(measure).has_units
-    return 1.0 if units or np.nanmax(np.abs([0.0, *values])) > 1.0 else 100.0
-
-
 def name_priced(prices: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
     """Return the letter of each setting that a bound of a price list chooses."""
     keys = dict.fromkeys(
@@ -307,7 +300,7 @@ def trace_chart(
         for end, side in (("", "value"), ("_low", "low"), ("_high", "high")):
             own = table.loc[table["name"] == name].set_index(["method", "setting"])[side]
             columns[axis + end] = own
-        scale = find_scale(name, columns[axis])
+        scale = find_scale(columns[axis], name)
         units.append(unit if scale > 1 else "")
         for end in ("", "_low", "_high"):
             columns[axis + end] = scale * columns[axis + end]
@@ -321,7 +314,7 @@ def trace_chart(
     points["letter"] = [letters[key] if chosen.get(key) is False else "" for key in keys]
     points["asks"] = [key in asks for key in keys]
     points = points.sort_values(["letter", "free"], kind="stable", ignore_index=True)
-    scale = find_scale(measure, table.loc[table["name"] == measure, "value"])
+    scale = find_scale(table.loc[table["name"] == measure, "value"], measure)
     bound = next((scale * row["bound"] for row in listed if row["suggested"]), None)
     named = points[points["free"] | (points["letter"] != "")]
     across = _fit_axis(points if named.empty else named, points, "x", measure)

@@ -12,7 +12,6 @@ import pandas as pd
 
 from fairfrontier.figure.frontier import (
     Chart,
-    find_scale,
     greater_is_better,
     name_measure,
     name_priced,
@@ -21,6 +20,7 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.metrics.measure.registry import MEASURES, split_name
 from fairfrontier.report.finding import show_number
+from fairfrontier.study.price import find_scale
 from fairfrontier.study.query import WORDS
 
 AT_MOST = 3
@@ -212,7 +212,7 @@ def compare_rates(
     known = known[np.isfinite(known)]
     if not len(known):
         return None
-    scale = find_scale(rate, known)
+    scale = find_scale(known, rate)
     low, high = min(0.0, known.min()), 1.05 * max(0.0, known.max()) or 1.0
     return {
         "name": rate,
