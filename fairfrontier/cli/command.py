@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shlex
 import sys
 import time
@@ -232,7 +233,8 @@ def _align_prices(blocks: Sequence[Sequence[Mapping[str, Any]]], objective: str)
             limit = "none" if free else f"{row['bound'] * scale:.3g}"
             cells.append((limit, value, gap, "" if free else cost))
             marks.append("<-" if row["suggested"] else "  ")
-            own_name = row["method"].replace(f" {split_name(measure)[1]}", "")
+            # The sentence above the rows names the attribute.
+            own_name = re.sub(rf" {re.escape(split_name(measure)[1])}(?![^ )])", "", row["method"])
             models.append("*" * row["asks_groups"] + own_name)
     wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []

@@ -127,12 +127,14 @@ def test_three_attributes_fit_a_screen_and_models_have_their_whole_names(study, 
             method = f"parity {attribute} (random_forest {bound} of some length)"
             made.append(free | own | {"bound": bound, "method": method})
     made[-1]["suggested"] = True
+    made[0]["method"] = "fair_gbm origin_band"
     summary = study.summary | {"prices": prices | {"rows": made}}
     command.show_prices(PricesOptions(study="loans"), summary)
     lines = capsys.readouterr().out.splitlines()
     # Names of this length take lines of their own.
     assert len([line for line in lines if not line.endswith("of some length)")]) <= 25
     assert max(map(len, lines[:-2])) <= 80
+    assert sum(line.endswith(" fair_gbm origin_band") for line in lines) == 1
     assert sum("(random_forest 0.02 of some length)" in line for line in lines) == 1
     assert "marital_status <= 0.02" in lines[-2]
 
