@@ -68,6 +68,30 @@ def test_hard_groups_play_as_the_reference_says(criterion):
         np.testing.assert_allclose(found.exact[:, place], exact.value, atol=1e-12)
 
 
+def check_exact(game, stage, found, bound):
+    """Check the exact violations against bounds of rates by their cells."""
+    for place, rate in enumerate(game.rates):
+        low, high = bound(RATE_CELLS[rate.cells])
+        bad = 1 - low if rate.floor else high
+        np.testing.assert_allclose(
+            found.exact[:, place], bad - stage.overall[:, place, None], atol=1e-12
+        )
+
+
+def check_slope(rows, score, multiplier, slope, hinge, length):
+    """Check the slope of the Lagrangian against differences, away from its kinks."""
+    step = length * np.random.default_rng(4).normal(size=score.shape)
+    step[np.minimum(np.abs(score), np.abs(np.abs(score) - 1)) < 100 * length] = 0
+    label, _ = labels_of(rows)
+
+    def value(score):
+        bounded = (multiplier * hinge(score)).sum(axis=(1, 2))
+        return bound_hinge(score, label, rows.weight)[0] + bounded
+
+    change = value(score + step) - value(score - step)
+    np.testing.assert_allclose(change, 2 * (slope * rows.weight * step).sum(axis=1), rtol=1e-4)
+
+
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_exact_assignments_are_worst_and_their_slope_is_that_of_the_maximum(criterion):
     rows = make_rows()
@@ -81,25 +105,10 @@ def test_exact_assignments_are_worst_and_their_slope_is_that_of_the_maximum(crit
         return player, stage, player.evaluate(score, stage)
 
     player, stage, found = play(score)
-    for place, rate in enumerate(game.rates):
-        low, high = bound_rates(stage.count, posterior, RATE_CELLS[rate.cells])
-        bad = 1 - low if rate.floor else high
-        np.testing.assert_allclose(
-            found.exact[:, place], bad - stage.overall[:, place, None], atol=1e-12
-        )
+    check_exact(game, stage, found, lambda cells: bound_rates(stage.count, posterior, cells))
     # Decisions do not change under small steps, so W(θ) stays, and the envelope theorem holds.
     slope = player.slope(multiplier, score, stage)
-    step = 1e-6 * np.random.default_rng(4).normal(size=score.shape)
-    step[np.minimum(np.abs(score), np.abs(np.abs(score) - 1)) < 1e-4] = 0
-    label, _ = labels_of(rows)
-
-    def value(score):
-        hinge = play(score)[2].hinge
-        return bound_hinge(score, label, rows.weight)[0] + (multiplier * hinge).sum(axis=(1, 2))
-
-    change = value(score + step) - value(score - step)
-    predicted = 2 * (slope * rows.weight * step).sum(axis=1)
-    np.testing.assert_allclose(change, predicted, rtol=1e-4)
+    check_slope(rows, score, multiplier, slope, lambda score: play(score)[2].hinge, 1e-6)
 
 
 def unmerged(n=60, seed=0):
@@ -133,22 +142,9 @@ def test_the_maximum_is_that_over_all_rows(criterion):
         h = np.where(sign != 0, h, 0.0)
         expected = maximise_over_ball(h, noisy, LEVEL, np.ones(len(y))).value / nominal[each]
         np.testing.assert_allclose(found.hinge[:, each], expected, atol=1e-9)
-        low, high = bound_rate_of_cells(stage.count, LEVEL, RATE_CELLS[rate.cells])
-        bad = 1 - low if rate.floor else high
-        np.testing.assert_allclose(
-            found.exact[:, each], bad - stage.overall[:, each, None], atol=1e-12
-        )
+    check_exact(game, stage, found, lambda cells: bound_rate_of_cells(stage.count, LEVEL, cells))
     slope = player.slope(multiplier, score, stage)
-    step = 1e-7 * np.random.default_rng(4).normal(size=score.shape)
-    step[np.minimum(np.abs(score), np.abs(np.abs(score) - 1)) < 1e-5] = 0
-    label, _ = labels_of(rows)
-
-    def value(score):
-        found = (multiplier * evaluate(score).hinge).sum(axis=(1, 2))
-        return bound_hinge(score, label, rows.weight)[0] + found
-
-    change = value(score + step) - value(score - step)
-    np.testing.assert_allclose(change, 2 * (slope * rows.weight * step).sum(axis=1), rtol=1e-4)
+    check_slope(rows, score, multiplier, slope, lambda score: evaluate(score).hinge, 1e-7)
 
 
 @settings(max_examples=25)
